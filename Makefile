@@ -6,7 +6,7 @@
 # make repro DATA=scenes METHODS=wtf GRID=wtf  run the pipeline for a composition of data, methods and a grid: profiles/README.md
 # make repro PROFILE=scenes START=2  run the pipeline from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write only params.yaml
-# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of skipped tests; then make record PROFILE=tests
+# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of slow tests; then make record PROFILE=tests
 # make test-all [WORKERS=2]       run all tests but those of test-cluster, slow ones included: tests that kill processes, browser tests, whole reruns, a sample of make mutants
 # make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skipped where not installed
 # make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on this many machines
@@ -17,7 +17,7 @@
 # make bench-cluster              measure the overhead of jobs and the speed-up by workers, on a Slurm of this machine
 # make check                      check format, lint, types, layers, workflow files, documents against results/
 # make compare                    check the claims of results/claims.toml on the run in data/
-# make record PROFILE=scenes      write results/scenes.json from the run in data/; also PROFILE=gradients, benchmarks and others (it lists them), or one of these with @MACHINE appended
+# make record PROFILE=scenes      write results/scenes.json from the run in data/; also PROFILE=gradients, benchmarks and others (the command lists them), or one of these with @MACHINE appended
 # make documents                  write the documents' tables and figures from results/
 # make docs                       build the documents as a site, in site/
 # make verify                     check that outputs, DVC's copies and cells are unchanged since they were written; reads all bytes
@@ -150,7 +150,7 @@ ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID)$(START),)
 		$(if $(START),--start "$(START)")
 endif
 
-# uv checks the SHA-256 of all but PyTorch's two wheels. DVC unpickles files of .dvc/tmp, so only this user may write there.
+# uv checks the SHA-256 of all wheels except PyTorch's two. DVC unpickles files of .dvc/tmp, so only this user may write there.
 # uv chooses the build of PyTorch by the GPU driver, since PyPI's wheels for Linux bring gigabytes of CUDA. uv also gets
 # pip's find-links, for machines that keep their own wheels.
 $(INSTALLED): pyproject.toml $(wildcard setup.py) constraints-hashed.txt requirements-uv.txt

@@ -75,7 +75,7 @@ localrules:
 shell.prefix("set -euo pipefail; trap 'case $? in 129|130|143) kill -$(($? - 128)) $PPID;; esac' EXIT; ")
 
 
-# Neither a dry run nor a job runs this. All cells of this machine share one METEOR server. A signal to the grid also
+# Neither a dry run nor a job runs this block. All cells of this machine share one METEOR server. A signal to the grid also
 # ends the cells that run on this machine; a cluster's scheduler keeps its cells.
 onstart:
     SERVERS.append(shared_meteor.start_server(os.environ))
@@ -105,7 +105,7 @@ rule train:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.count_gpus(),
+        gpu=grid_cells.count_requested_gpus(),
     params:
         options=get_options,
         folder=get_folder,
@@ -131,7 +131,7 @@ rule adapt:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.count_gpus(),
+        gpu=grid_cells.count_requested_gpus(),
     params:
         options=get_options,
         folder=get_folder,
@@ -164,7 +164,7 @@ rule evaluate:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.count_gpus(),
+        gpu=grid_cells.count_requested_gpus(),
     params:
         options=get_options,
         folder=get_folder,

@@ -55,7 +55,7 @@ rule shard:
         "profiles/environment.yaml"
     threads: 1
     resources:
-        gpu=grid_cells.count_gpus(),
+        gpu=grid_cells.count_requested_gpus(),
     params:
         key=lambda wildcards: compute_key(),
         features=FEATURES,

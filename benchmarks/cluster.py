@@ -4,7 +4,7 @@
 
 Each stage only waits, so that the speed of the cores does not matter. Slurm and Snakemake are real. They use
 profiles/slurm, except for the resources of a job and the seconds until Snakemake first checks jobs. One-machine rows
-are the same cells without Slurm. The last column is the load of the processors by other programs before each row.
+run the same cells without Slurm. The last column is the load of the processors by other programs before each row.
 """
 
 from __future__ import annotations

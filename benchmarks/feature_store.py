@@ -102,11 +102,11 @@ def main() -> None:
                 times.append(time.perf_counter() - start)
                 assert np.array_equal(batch, values[rows].astype(np.float32))
             results[name] = (float(np.median(times)), path.stat().st_size)
-    best = next(iter(results.values()))[0]
+    baseline = next(iter(results.values()))[0]
     caption = f"Layouts of {' × '.join(map(str, shape))} features: 128 shuffled rows, file in the page cache"
     print_row = begin_table(caption, "layout", "ms", "times", "MiB", first=44)
     for name, (seconds, size) in results.items():
-        print_row(name, f"{seconds * 1e3:.2f}", f"{seconds / best:.1f}", f"{size / 2**20:.1f}")
+        print_row(name, f"{seconds * 1e3:.2f}", f"{seconds / baseline:.1f}", f"{size / 2**20:.1f}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python benchmarks/growth.py
 
 Each size is doubled repeatedly. The exponent of a series is the slope of log cost over log size between the two largest
-sizes: 1 is linear, 2 quadratic.
+sizes: 1 is linear, 2 is quadratic.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def run_faults(faults: list[Fault], reaching_tests: ReachingTests, workers: int,
 
 
 def read_outcomes(first: bool = False) -> dict[str, Outcome]:
-    """Return the latest outcome of each fault; with `first` its first one, before tests were written for survivors."""
+    """Return each fault's latest outcome, or with `first` the earliest, before tests were written for survivors."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines[:: -1 if first else 1])}

@@ -58,7 +58,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
 def measure_matmul_rate(device: str) -> float:
     """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
 
-    On a CPU, both libraries are tried. Afterwards, the library that training uses is set.
+    On a CPU, torch's own library and oneDNN are tried. Afterwards, the library that training uses is set.
     """
     rates = []
     for library in (matmul_precision.OWN, matmul_precision.ONEDNN):

@@ -210,7 +210,7 @@ class ReachingTests:
         """Return the tests that reach the fault's statement.
 
         A statement that runs at import alone counts as reached by other tests. For a default, these are the tests of
-        its function. For a field they are the tests of its class's methods, and for a constant those of the module.
+        its function. For a field, they are the tests of its class's methods. For a constant, they are the module's.
         Code that numba compiles is not traced; it also counts as reached by all tests of the modules that import it.
         """
         bodies = [body for body in _list_functions(fault.module) if body[0] == fault.function]

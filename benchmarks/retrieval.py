@@ -1,4 +1,4 @@
-"""Retrieval of images by captions and of captions by images: memory, and seconds on one core beside NumPy's argsort.
+"""Retrieval of images by captions and of captions by images: memory, and one-core seconds compared with argsort.
 
     python benchmarks/retrieval.py
     python benchmarks/retrieval.py --large 100000
@@ -6,7 +6,7 @@
 The first table has the memory needed in addition to the vectors, for galleries whose score matrix takes gigabytes. By
 default, there are 30,000 captions and as many images, because 100,000 take minutes; vectors have size 64 to save time.
 The second table has the time of ranking 5,000 images for 5,000 captions, and the reverse. Seconds are CPU seconds of
-all threads: with OMP_NUM_THREADS=1, those of one core.
+all threads; with OMP_NUM_THREADS=1, they are those of one core.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         print("numpy takes all cores; run with OMP_NUM_THREADS=1")
     torch.set_num_threads(1)
 
-    # measured first, because a process reports only its peak memory so far
+    # memory is measured first, because a process reports only its peak memory so far
     captions, images = _draw_vectors(options.large, options.large, options.large_size)
     peak_before = _read_peak_memory()
     show_progress(f"ranks of {options.large:,} captions and images")

@@ -37,7 +37,8 @@ class AgentSections:
     """Schemas of the blocks of `pretrain` for agents that are trained together.
 
     `judges` are schemas of further listeners that may serve as judges. `own_keys` are keys of `pretrain` blocks
-    that no other schema requires. `metric` is the validation metric of these agents, beside those of captions.
+    that no other schema requires. `metric` is the validation metric of these agents, in addition to the metrics
+    of captions.
     """
 
     title: str
@@ -69,7 +70,7 @@ class SplitEvaluation(Protocol):
 
 
 class Slice(ABC):
-    """A package beside the core with agents of its own, and the protocol that evaluates them.
+    """A package outside the core with agents of its own, and the protocol that evaluates them.
 
     `agents` are the classes that files of weights may name. A method with an agent of one of the classes
     `handled_agents` belongs to the slice.

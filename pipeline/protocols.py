@@ -43,7 +43,7 @@ class Channel(Protocol):
 
     @property
     def entropies(self) -> bool:
-        """Return whether a message holds the entropy of each token's distribution beside its log-probability."""
+        """Return whether a message holds each token's entropy in addition to its log-probability."""
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Callable[[int, Tensor, Tensor], TokenChoice]:
         """Begin B·width captions and return the function that chooses their tokens.
@@ -71,7 +71,10 @@ class Score(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Return whether a gradient passes to the message (`relaxed`, `entropies`, `logits`) or to own parameters."""
+        """Return whether a gradient passes to the message or to the score's parameters.
+
+        A gradient to the message passes through `relaxed`, `entropies` or `logits`.
+        """
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         """Compute one number per caption, (N,)."""
@@ -100,7 +103,7 @@ class Rollouts(Protocol):
     def continue_prefixes(self, channel: Channel, samples: int) -> Message:
         """Generate `samples` continuations of every prefix of the captions (N, T) through `channel`, without gradient.
 
-        Prefixes end at each position but the last. Rows are in the order (n, t, k). A caption that ended within the
+        Prefixes end at each position except the last. Rows are in the order (n, t, k). A caption that ended within the
         prefix is repeated unchanged.
         """
 

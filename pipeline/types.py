@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 Losses = dict[str, Tensor]
-"""Scalars to be minimised, by name; their sum is differentiated."""
+"""Scalars to be minimised, by name; training differentiates their sum, or each loss with `normalise_gradients`."""
 
 Report = dict[str, Tensor]
 """Detached scalars to be logged, by name; they stay on the device until then."""

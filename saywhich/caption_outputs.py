@@ -52,7 +52,7 @@ def add_outputs(parser: ArgumentParser) -> None:
 
 @dataclass
 class CaptionOutputs:
-    """Open outputs; `failed` counts failed writes, such as into a photo that cannot hold a caption."""
+    """Open outputs; `failed` counts failed writes, such as a write into a photo that cannot hold a caption."""
 
     writers: list[Write] = field(default_factory=list)
     failed: int = 0

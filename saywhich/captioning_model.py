@@ -77,9 +77,10 @@ class CandidateSettings(Generic[Features]):
 
 
 class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
-    """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3); one counts as a list of one.
+    """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3).
 
-    Subclasses read photos, generate candidates and encode texts; this class ranks candidates and searches photos.
+    A single image counts as a list of one. Subclasses read photos, generate candidates and encode texts; this class
+    ranks candidates and searches photos.
     """
 
     photos_at_once: ClassVar[int]  # photos prepared and encoded in one batch
@@ -131,7 +132,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         other `images`. `temperature` divides their logits. Its default is .3 where the listener chooses among samples
         of a trained model without `pragmatic`. Otherwise it is 1, or the setting of a pretrained model.
 
-        With the weight α `pragmatic`, each word is chosen to distinguish the image from the nearest `distractors` of
+        With `pragmatic`, the weight α, each word is chosen to distinguish the image from the nearest `distractors` of
         `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over
         these images: "speaker" (by Bayes' rule) or "listener".
 

@@ -22,7 +22,7 @@ from saywhich.outputs import drop_output
 COMMANDS = {
     "caption": "caption photos, and distinguish each from others",
     "find": "find photos by words",
-    "judge": "measure how distinctive captions are, by judges that did not write them",
+    "judge": "measure how distinctive captions are, by judges that did not generate them",
     "compare": "compare caption files by paired differences",
     "bags": "find groups of look-alike photos, on which captions are tested",
     "bench": "draw a new benchmark of scenes, and score captions of it",

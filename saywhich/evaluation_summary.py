@@ -23,7 +23,7 @@ SAMPLES = 6  # captions shown in a model card
 
 
 def read_evaluation(folder: Path) -> dict[str, Any]:
-    """Return method, settings, protocol, number of images, metrics and samples of the evaluation in `folder`.
+    """Return method, settings, protocol signature, number of images, metrics and samples of the evaluation in `folder`.
 
     Returns {} if there is none. A metric is {name, type, value, low, high}. `low` and `high` are the ends of its 95 %
     interval over 1,000 resamples of the test images. Raises UserError where a file is damaged, and where the test split
@@ -42,7 +42,7 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     try:
         return _summarise(evaluation, pq.read_table(folder / "captions.parquet"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder}: not whole ({summarise_error(error)}); run the evaluate stage again") from None
+        raise UserError(f"{folder}: is not whole ({summarise_error(error)}); run the evaluate stage again") from None
 
 
 def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:

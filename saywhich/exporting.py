@@ -27,8 +27,8 @@ CARD = "README.md"
 def export_model(folder: Path, out: Path) -> Model:
     """Write the trained model in `folder` into the folder `out`, and load it from there.
 
-    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything
-    but an earlier export, and for a model whose feature extractor cannot be exported.
+    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds other
+    files than an earlier export's, and for a model whose feature extractor cannot be exported.
     """
     model = load_model(folder)
     check_replaceable(out, _list_exported_files(out))
@@ -89,4 +89,4 @@ def _describe_licence(dataset: str) -> Mapping[str, str]:
     if dataset in list_card_names():
         card = load_card(dataset)
         return {"title": card.title, "licence": card.licence, "citation": card.citation, "weights": "other"}
-    return {"title": dataset, "licence": "not stated: ask whoever owns the photos and captions", "weights": "other"}
+    return {"title": dataset, "licence": "not stated: ask the owner of the photos and captions", "weights": "other"}

@@ -1,6 +1,6 @@
 """The feature extractor of a trained model: the network that made a set of features, applied to new photos.
 
-The manifest of a features folder states how the features were made. The fitted transforms lie beside it, and so do the
+The manifest of a features folder states how the features were made. The folder also has the fitted transforms, and the
 weights of a detector that was trained here, or of an exported network. A photo therefore gets the same preprocessing
 and the same features as an image of the data set.
 """
@@ -298,7 +298,7 @@ def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[T
 def _require_digest(path: Path, expected: str) -> Path:
     """Return `path` if its SHA-256 is `expected`; raises UserError where the file is missing or differs."""
     if not path.is_file():
-        raise UserError(f"{path}: missing; {REMEDY}, or put the file there that the features were made with")
+        raise UserError(f"{path}: is missing; {REMEDY}, or put the file there with which the features were made")
     if (found := compute_sha256(path)) != expected:
         raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {expected[:16]}… as written; get the file again")
     return path

@@ -1,4 +1,4 @@
-"""The MLflow model class of an exported model: photos in, captions out. MLflow runs this file."""
+"""The MLflow model class of an exported model, which maps photos to captions. MLflow runs this file."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
     def _encode_tokens(self, tokens: Tensor, listener: TextListener | None) -> Tensor:
-        """Return the embeddings (N, H) of captions (N, T) by `listener`; None: by the model's own listener."""
+        """Return the embeddings (N, H) of captions (N, T) by `listener`; None stands for the model's own listener."""
         texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
         if listener is not None:
             return listener.encode_texts(texts).to(self.device)

@@ -25,12 +25,12 @@ from pipeline.runtime.untrusted import resolve_inside
 
 EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
 FEATURES = "features"  # the subfolder of features in an exported folder
-CAPTIONER = "captioner"  # the subfolder of FEATURES with a captioner of transformers
+CAPTIONER = "captioner"  # the subfolder of FEATURES with a model of transformers
 MAIN = "main"  # the feature set of speakers and their listeners
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocabulary.json"
 WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
-READ = (  # files of an exported folder that need a digest
+FILES_WITH_DIGEST = (  # files of an exported folder that need a digest
     *(WEIGHTS, VOCABULARY, TOKENIZER),
     *(f"{FEATURES}/{name}" for name in ("manifest.json", "network.safetensors")),
 )
@@ -151,7 +151,7 @@ def _find_data_folder(folder: Path) -> Path:
         if (parent / "prepared" / VOCABULARY).is_file():
             return parent
     raise UserError(
-        f"{folder}: neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "
+        f"{folder}: is neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "
         "prepared/vocabulary.json above it); give a folder of data/models, or export the model"
     )
 
@@ -165,7 +165,7 @@ def _locate_exported(folder: Path) -> ModelFiles:
         )
     exported = parse_record(manifest, ExportManifest, str(path), REMEDY)
     captioner = (path for path in (folder / FEATURES / CAPTIONER).rglob("*") if path.is_file())
-    names = [name for name in READ if (folder / name).exists()]
+    names = [name for name in FILES_WITH_DIGEST if (folder / name).exists()]
     names += [path.relative_to(folder).as_posix() for path in captioner]
     if unlisted := [name for name in names if name not in exported.files]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {REMEDY}")
@@ -177,7 +177,7 @@ def _locate_exported(folder: Path) -> ModelFiles:
 
 def _check_digest(path: Path, expected: str) -> None:
     if not path.is_file():
-        raise UserError(f"{path}: missing; copy the whole folder, or export the model again")
+        raise UserError(f"{path}: is missing; copy the whole folder, or export the model again")
     if (actual := compute_sha256(path)) != expected:
         raise UserError(
             f"{path}: the SHA-256 is {actual[:16]}…, not {expected[:16]}… as exported; copy it or export it again"

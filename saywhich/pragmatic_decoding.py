@@ -60,7 +60,7 @@ class TextListener(Protocol):
 class PragmaticGallery(Generic[Features]):
     """Gallery of N photos `among` which distractors are chosen; `read` returns the features of the given rows.
 
-    `listener` computes the posterior "listener"; None: the trained model's own listener computes it.
+    `listener` computes the posterior "listener"; None stands for the trained model's own listener.
     """
 
     decoding: PragmaticDecoding

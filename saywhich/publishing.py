@@ -22,7 +22,7 @@ def push_folder(folder: Path, name: str) -> str:
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload an export of saywhich")
     except Exception as error:  # any error of the hub's client or its transport
         raise UserError(
-            f"--push {name}: not uploaded ({summarise_error(error)}); run hf auth login, or set HF_TOKEN to a token "
-            f"that may write; {folder} is complete"
+            f"--push {name}: the upload failed ({summarise_error(error)}); run hf auth login, or set HF_TOKEN to a "
+            f"token that may write; {folder} is complete"
         ) from None
     return str(address)

@@ -67,8 +67,8 @@ class ModelCaption(BaseModel):
     """A model's caption of a photo, and the photos in the order of its listener's scores, best first.
 
     `attention` has a row per word and a number per region. Regions are `boxes` (left, top, right, bottom as shares of
-    the photo) or, without boxes, a square grid, row by row. `unlike`: the photo is unlike the model's training images,
-    so that caption and rank are unreliable.
+    the photo) or, without boxes, a square grid, row by row. `unlike` is True if the photo is unlike the model's
+    training images, so that caption and rank are unreliable.
     """
 
     model: str

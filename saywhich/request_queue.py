@@ -22,7 +22,7 @@ class AbandonedError(Exception):
 
 
 class RequestQueue:
-    """A queue of requests: each waits at most `seconds` for its turn, and gets at most `seconds` for its work."""
+    """A queue of requests: each waits at most `seconds`, and its work takes at most `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._worker = seconds, ThreadPoolExecutor(1)

@@ -64,7 +64,7 @@ def make_app(
         query = parse_body(request, CaptionRequest)
         models_by_name = {name: find_model(name) for name in query.models or models}
         if len(models_by_name) < len(query.models or models):
-            raise make_unprocessable("a model is named more than once")
+            raise make_unprocessable("a model is named more than once; name each model once")
         check_captions(query, models_by_name, limit)
 
         def choose_batch_size(model: ServedModel) -> int:
@@ -137,12 +137,13 @@ def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], lim
     pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
     if pretrained and candidates > limit.generated:
         raise make_unprocessable(
-            f"{candidates} candidates of a photo; {pretrained[0]}, pretrained, generates at most {limit.generated}"
+            f"{candidates} candidates of a photo; the pretrained model {pretrained[0]} generates at most "
+            f"{limit.generated}; ask for fewer"
         )
     if (captions := len(query.photos) * len(models) * candidates) > limit.captions:
         raise make_unprocessable(
             f"{len(query.photos)} photos, {len(models)} models and {candidates} candidates are {captions:,} captions; "
-            f"at most {limit.captions:,} at once"
+            f"ask for at most {limit.captions:,} at once"
         )
 
 

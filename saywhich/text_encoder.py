@@ -135,5 +135,5 @@ def _find_caption_length(speaker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # exp(−x) is infinite below −88, and the result 0
+    with np.errstate(over="ignore"):  # exp(−x) is infinite below −88, and the result is 0
         return 1 / (1 + np.exp(-x))

@@ -185,6 +185,8 @@ def _raise_user_errors() -> Iterator[None]:
     except UserError:
         raise
     except UnidentifiedImageError:  # its text is the address of an object in memory
-        raise UserError(f"not a photo that can be decoded (expected {', '.join(FORMATS)}); send another file") from None
+        raise UserError(
+            f"is not a photo that can be decoded (expected {', '.join(FORMATS)}); send another file"
+        ) from None
     except Exception as error:  # decoders can raise any exception for damaged files
-        raise UserError(f"not a photo that can be decoded ({summarise_error(error)}); send another file") from None
+        raise UserError(f"is not a photo that can be decoded ({summarise_error(error)}); send another file") from None

@@ -63,7 +63,7 @@ class PhotoGallery:
     vectors: np.ndarray  # (M, H) float32; of length 1 by a listener
     contents: tuple[str, ...]  # digests of the prepared images; equal digests mean equal inputs
     encoded: int  # number of new or changed photos, including unreadable photos
-    gone: int  # number of cached photos that no longer exist
+    missing: int  # number of cached photos that no longer exist
 
 
 def embed_with_cache(files: Sequence[Path], digest: str, size: int, embed: EmbedPhotos) -> PhotoGallery:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def list_inputs(stage: Stage) -> list[Path]:
-    """Return the inputs: the data, the pretrained agents, and for methods with reward models their files."""
+    """Return the inputs: the data, the pretrained agents, and the files of reward models, if the method uses any."""
     from pipeline.composition.reward_files import list_reward_files
 
     settings = resolve_method_settings(stage.settings, stage.instance or "")

@@ -1,4 +1,4 @@
-"""Captions mainly in the Latin script, some with signs of other scripts, and captions in other scripts."""
+"""Captions mainly in the Latin script, some with characters of other scripts, and captions in other scripts."""
 
 LATIN = [
     "a brown dog runs along the beach with a red ball",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def close_output() -> Iterator[None]:
-    """Redirect `sys.stdout` to a pipe without a reader in the block; file descriptor 1 stays."""
+    """Redirect `sys.stdout` to a pipe without a reader in the block; file descriptor 1 is unchanged."""
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "w", 1, encoding="utf-8") as output, contextlib.redirect_stdout(output):

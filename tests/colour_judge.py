@@ -61,7 +61,7 @@ def paint_colours(folder: Path) -> None:
 
 
 def write_example(folder: Path) -> None:
-    """Write forty photos, and two caption files: before.json names the strongest colour, after.json also the second."""
+    """Write forty photos, and captions with the strongest colour (before.json) or the two strongest (after.json)."""
     shares = np.random.Generator(np.random.Philox(key=7)).dirichlet((0.8, 0.8, 0.8), 40)
     (folder / "photos").mkdir()
     before, after = {}, {}

@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SLOW_DESELECTED], config.stash[START] = 0, time.monotonic()
     # the file to which `make test` writes its time if all tests pass; pytest processes that tests start have none
     config.stash[RECORD] = os.environ.pop("SAYWHICH_TESTS_RECORD", "")
-    if preloaded_python.FOLDER not in os.environ:  # the test processes that this one starts share it
+    if preloaded_python.FOLDER not in os.environ:  # the test processes that this process starts share the folder
         os.environ[preloaded_python.FOLDER] = folder = tempfile.mkdtemp(prefix="python-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
@@ -108,7 +108,7 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         terminalreporter.write_line(f"{count} slow tests were left out: make test-all runs them")
 
 
-# `make fault-injection ROWS=fuzz` tries other inputs; drawing them may be slow on a busy machine
+# `make fault-injection ROWS=fuzz` tries other inputs; drawing inputs may be slow on a busy machine
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same")
 

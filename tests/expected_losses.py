@@ -25,7 +25,7 @@ def compute_gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
 
 
 def assert_same_gradients(loss: Tensor, expected: Tensor, agent: torch.nn.Module, zero: bool = False) -> None:
-    """Assert that both losses have equal values and gradients on `agent`, which are not all zero unless `zero`."""
+    """Assert that both losses have equal values and gradients on `agent`, all zero if and only if `zero`."""
     torch.testing.assert_close(loss.detach(), expected.detach().to(loss.dtype))
     found = compute_gradients(loss, agent)
     for left, right in zip(found, compute_gradients(expected, agent), strict=True):

@@ -6,7 +6,7 @@ from pipeline.data.feature_store import FeatureStore
 
 
 def verify(store: FeatureStore) -> None:
-    """Read every row, which compares the row with its checksums; UserError names the first damaged row."""
+    """Compare every row with its checksums by reading the row; UserError names the first damaged row."""
     for start in range(0, len(store._crc), 256):
         rows = np.arange(start, min(start + 256, len(store._crc)))
         store.read(rows)

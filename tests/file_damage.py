@@ -35,7 +35,7 @@ DAMAGE_KINDS = ("bit", "cut", "emptied", "swapped")
 
 @dataclass(frozen=True)
 class FileKind:
-    """Files of a kind, other files to swap them with, and their reader; its text identifies the result."""
+    """Files of a kind, other files to swap them with, and their reader; the reader's text identifies the result."""
 
     name: str
     files: Sequence[tuple[Path, Sequence[Path]]]

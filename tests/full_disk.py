@@ -18,7 +18,7 @@ def mount_small_disk(folder: Path) -> Iterator[None]:
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", ROOM, "tmpfs", folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise PermissionError(f"no disk can be mounted here: {error}") from None
+        raise PermissionError(f"expected a process that may mount a disk, got: {error}; run it as root") from None
     try:
         yield
     finally:
@@ -31,7 +31,7 @@ def mount_read_only(folder: Path) -> Iterator[None]:
     try:
         subprocess.run(["mount", "--bind", folder, folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise PermissionError(f"nothing can be mounted here: {error}") from None
+        raise PermissionError(f"expected a process that may mount a folder, got: {error}; run it as root") from None
     try:
         subprocess.run(["mount", "-o", "remount,ro,bind", folder], check=True, capture_output=True)
         yield

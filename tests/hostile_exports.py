@@ -41,8 +41,8 @@ MEMORY, SECONDS = 2**30, 30  # limits of a load and a caption: bytes beyond thos
 def kill_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
     """Kill exports before their n-th write, and yield the fault of each and of the export after it, or "".
 
-    `out` holds an export of `model`; before each kill an older export takes its place, whose vocabulary differs.
-    `points` are the numbers of the writes; None: all that an export makes.
+    `out` holds an export of `model`; before each kill, an older export with another vocabulary takes its place.
+    `points` are the numbers of the writes; None: all writes of an export.
     """
     record, older = (out / EXPORTED).read_bytes(), out.with_name("older")
     shutil.copytree(out, older)
@@ -139,7 +139,7 @@ def make_model_kind(name: str, model: Path, root: Path, photo: Path) -> FileKind
 def try_hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
     """Replace each JSON value and each tensor of an exported folder by a hostile one, and yield its fault or "".
 
-    All digests match the new bytes. `times` is the number of values drawn; None: all.
+    All digests match the new bytes. `times` is the number of replacements drawn; None: all.
     """
     trials = [*_make_value_trials(folder), *_make_tensor_trials(folder)]
     for change, path, content in trials if times is None else random.Random(seed).sample(trials, times):
@@ -164,7 +164,7 @@ def refresh_digests(folder: Path, path: Path) -> None:
 
 @contextmanager
 def change_agents(folder: Path) -> Iterator[Any]:
-    """Yield the arguments of the agents in a folder's weights; write the changed ones with new digests."""
+    """Yield the arguments of the agents in a folder's weights; write the changed arguments with new digests."""
     path = folder / "weights.safetensors"
     agents = _read_agents(path)
     yield agents
@@ -233,7 +233,7 @@ def _make_tensor_trials(folder: Path) -> Iterator[Trial]:
 
 
 def _find_key_paths(value: Any, prefix: tuple = ()) -> Iterator[tuple]:
-    """Yield the paths of keys to the values in a JSON value; a list has only its first two and its last value."""
+    """Yield the paths of keys to the values in a JSON value; lists are cut to the first two and the last value."""
     yield prefix
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -20,7 +20,7 @@ SETTINGS = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml")) -> Path:
-    """Copy these files and folders of the project to `folder`, and return it."""
+    """Copy the files and folders `names` of the project to `folder`, and return `folder`."""
     for name in names:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=UNFINISHED)

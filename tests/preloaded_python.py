@@ -1,9 +1,9 @@
 """A Python with the large packages imported: one server imports them, and forks each new process.
 
-`find_program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests that do not test the
-start of Python. The new process imports MODULE and this project itself, from its own working folder. The ordinary
-Python of this environment runs scripts, code with multiprocessing, stages with several threads, and any command whose
-variables change how Python starts.
+`find_program("python")` is the path of this Python, for `python -m MODULE` and `python -c CODE` in tests that do not
+test the start of Python. The new process imports MODULE and this project itself, from its own working folder. The
+ordinary Python of this environment runs scripts, code with multiprocessing, stages with several threads, and any
+command whose environment variables change how Python starts.
 
 `find_program` starts the server, which ends with the last test process.
 """
@@ -80,7 +80,7 @@ _leases: list[socket.socket] = []
 
 
 def find_program(name: str) -> str:
-    """Return the path of the preloaded program `name`, or the ordinary one without FOLDER or outside Linux."""
+    """Return the path of the preloaded program `name`; the ordinary program without FOLDER or outside Linux."""
     if FOLDER not in os.environ or sys.platform != "linux":
         return sys.executable if name == "python" else name
     folder = Path(os.environ[FOLDER])
@@ -254,7 +254,7 @@ def main() -> None:
             importlib.import_module(name)
     if registry := sys.modules.get("numba.core.registry"):
         for context in (registry.cpu_target.typing_context, registry.cpu_target.target_context):
-            context.refresh()  # numba does this once in a process, and it takes longer than a small training
+            context.refresh()  # numba refreshes once in a process, for longer than a small training
     gc.collect()
     gc.freeze()
     server = Server(socket.socket(fileno=int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""The process tree of `make repro`, and requests to end it: a signal, and the process that receives it."""
+"""The process tree of `make repro`, and requests to end the tree: signals, and the processes that receive them."""
 
 import fcntl
 import json
@@ -68,7 +68,10 @@ SWEEP = {"cmd": "python -m stages.sweep", "params": ["sweep"], "deps": ["data/mo
 
 
 def write_repository(folder: Path) -> None:
-    """Write a repository with two trainings and a grid of three cells, which run while a file `long …` exists."""
+    """Write a repository with two trainings and a grid of three cells.
+
+    Trainings run while the file `long trainings` exists, and cells while the file `long cells` exists.
+    """
     write_workspace(folder, train=TRAIN)
     params = load_profile("scenes")
     params["methods"] = {name: params["methods"][name] for name in ("mle", "luo")}
@@ -122,7 +125,7 @@ class ProcessTree:
         return sorted(found, key=lambda process: process.create_time())
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Wait until `ready` holds; fail if make ends, or after ten minutes."""
+        """Wait until `ready` returns True; fail if make ends, or after ten minutes."""
         deadline = time.monotonic() + 600
         while not ready():
             assert self.make.poll() is None, self.read_output()
@@ -133,7 +136,7 @@ class ProcessTree:
         return (self.folder / "printed.txt").read_text()
 
     def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
-        """Send `request` to one process, or to make's process group, or let the terminal send it.
+        """Send `request` to one process or to make's process group, or let the terminal send SIGINT or SIGHUP.
 
         Return the processes that are still alive after `bound` seconds.
         """

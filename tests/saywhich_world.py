@@ -67,9 +67,10 @@ def make_model(
 
 
 def make_repository(folder: Path, images: CaptionedImages | None = None, **options: object) -> Path:
-    """Write images, their features, and the model `psst_multinomial`; return the folder data.
+    """Write images, their features, and the model `psst_multinomial`; return the folder `data`.
 
-    `options` are those of NetworkSettings and `extract`. With `frames`, films replace the images.
+    `options` are `vector`, `frames` and `frames_per_second` of NetworkSettings, and options of `extract`. With
+    `frames`, films replace the images.
     """
     data = folder / "data"
     (data / "images").mkdir(parents=True)

@@ -77,7 +77,7 @@ class FaultyServer:
 
     @staticmethod
     def send_file(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
-        """Send the file with its ETag, from the byte that `Range: bytes=N-` names; with `cut`, only that many bytes.
+        """Send the file with its ETag, from the byte that `Range: bytes=N-` names; `cut` limits the number of bytes.
 
         The whole file is sent where `If-Range` has another ETag.
         """

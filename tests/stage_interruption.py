@@ -108,7 +108,7 @@ def import_everything() -> None:
 
 @dataclass(frozen=True)
 class StageWork:
-    """A stage with its options, and functions that return the digests of its outputs and remove them."""
+    """A stage with its options, and functions that return the digests of its outputs and remove its outputs."""
 
     world: Path
     name: str
@@ -145,7 +145,7 @@ def make_grid_work(world: Path) -> StageWork:
 def interrupt(
     work: StageWork, signals: Sequence[signal.Signals], start: Start = start_stage, seed: int = 0
 ) -> Iterator[str]:
-    """Send each signal at a random instant of a stage, run the same command again, and yield its fault or "".
+    """Send each signal at a random instant of a stage, run the same command again, and yield a fault or "".
 
     A stage without fault has the outputs of an undisturbed run.
     """

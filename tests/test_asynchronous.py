@@ -222,9 +222,9 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """A CUDA graph fixes the operations of a step before its values are computed."""
     method, batch = build_method(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with simulate_asynchrony():
-        method.step(batch, seed=2)  # creates objects that later steps reuse
+        method.step(batch, seed=2)  # the first step creates objects that later steps reuse
         for read_by in ("tolist", "numpy"):
-            monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
+            monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("expected no read of a tensor"))
         with SynchronisationGuard():
             losses, _ = method.step(batch, seed=2)
             sum(losses.values()).backward()

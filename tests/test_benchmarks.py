@@ -1,4 +1,4 @@
-"""Imports of the benchmarks, the files and tests that `make bench` and `make fault-injection` name, and their tables.
+"""Imports of the benchmarks, their tables, and the files and tests that `make bench` and `make fault-injection` name.
 
 No benchmark runs here.
 """

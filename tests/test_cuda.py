@@ -56,13 +56,13 @@ def precision(monkeypatch) -> None:
 @pytest.fixture
 def same_numbers(monkeypatch) -> None:
     """Draw random numbers on the CPU for either device."""
-    twins: dict[int, tuple[torch.Generator, torch.Generator]] = {}
+    cpu_generators: dict[int, tuple[torch.Generator, torch.Generator]] = {}
 
     def draw(self: BatchRandom, x: torch.Tensor, *size: int) -> torch.Tensor:
         rng = None
         if self.rng is not None:  # the table keeps the generator, so that no other one gets its id
-            twin = self.rng, torch.Generator().manual_seed(self.rng.initial_seed())
-            rng = twins.setdefault(id(self.rng), twin)[1]
+            pair = self.rng, torch.Generator().manual_seed(self.rng.initial_seed())
+            rng = cpu_generators.setdefault(id(self.rng), pair)[1]
         return torch.rand(*size, generator=rng, dtype=x.dtype).to(x.device)
 
     monkeypatch.setattr(BatchRandom, "draw", draw)
@@ -171,7 +171,7 @@ def list_differences(left: Weights, right: Weights) -> list[str]:
 @pytest.mark.parametrize("name", METHODS)
 def test_captured_steps_give_the_bits_of_direct_ones(toy, name, monkeypatch):
     captured, weights = train(make_method(GPU, name, toy), toy)
-    assert captured.runner._captured, "no step was captured"
+    assert captured.runner._captured, "expected captured steps, found none"
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
     direct, direct_weights = train(make_method(GPU, name, toy), toy)
     assert not direct.runner._captured

@@ -1,4 +1,4 @@
-"""Each stage but validate depends on one digest of the code that it imports; cells depend on the same digests."""
+"""Each stage except validate depends on one digest of the code that it imports; cells depend on the same digests."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_request_to_the_process_group_is_reported_in_one_line(tmp_path, images
     stage = psutil.Process(process.pid)
     wait_for(lambda: list_workers(stage) and len(list(tmp_path.rglob("*.jpg"))) >= images, process)
     os.killpg(process.pid, signal.SIGTERM)
-    printed, _ = process.communicate()  # returns when no process holds the pipe open
+    printed, _ = process.communicate()  # the call returns when no process holds the pipe open
     assert process.returncode == 128 + signal.SIGTERM
     assert printed == "draw: ended by SIGTERM; run the same command to continue\n"
 

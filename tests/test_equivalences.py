@@ -262,7 +262,7 @@ def compute_naturalness(method, batch):
 
 @pytest.mark.parametrize("make", [st_multinomial, st_gumbel])
 def test_cider_may_score_the_listeners_samples(toy, make):
-    """The loss is −(1 − λ) Σ (CIDEr of a caption − CIDEr of the greedy one) · log p of its words / all words."""
+    """The loss is −(1 − λ) Σ (CIDEr of a caption − CIDEr of the greedy one) · log p of its words / number of words."""
     agents, batch = toy.agents(), toy.batch()
     channel = StraightThrough() if make is st_multinomial else Gumbel()
     loss, gradient, score = compute_naturalness(make(agents, Objective(cider_sample="shared"), 0.25), batch)

@@ -1,4 +1,4 @@
-"""Faults that `make mutants` puts into source, and whether its runs tell a fault from a harmless change."""
+"""Faults that `make mutants` puts into source; its runs detect faults, and do not reject a harmless change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KNOWN = ROOT / "tests" / "known_faults.toml"
 
 
 def apply_faults(source: str) -> dict[str, set[str]]:
-    """Return the texts that faults make of `source`, by operator."""
+    """Return the texts of `source` with one fault each, by operator."""
     found: dict[str, set[str]] = {}
     for fault in find_faults("pipeline/models/some.py", source.encode()):
         found.setdefault(fault.operator, set()).add(fault.apply(source.encode()).decode())
@@ -88,7 +88,7 @@ def test_texts_types_and_asserts_have_no_faults(source):
     assert not apply_faults(source)
 
 
-def test_a_fault_keeps_its_name_when_lines_move_and_equal_ones_have_two():
+def test_ids_of_faults_are_unique_and_do_not_change_when_lines_move():
     source = b"def f(a):\n    a += 1\n    a += 1\n"
     names = [fault.id for fault in find_faults("pipeline/models/some.py", source)]
     assert len(set(names)) == len(names)
@@ -123,8 +123,8 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     assert reached.tests(inside, 10) == [(own, 2.0), (far, 0.1), (sibling, 1.5)]
     assert reached.tests(inside, 2.1) == [(own, 2.0), (far, 0.1)]
     variants = [[f"{own}[{n}]", 0.1] for n in range(3)]
-    several = ReachingTests([{"tests": [*variants, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
-    assert several.tests(inside, 0.5) == [(f"{own}[0]", 0.1), (f"{own}[1]", 0.1), (far, 0.3)]
+    parametrized = ReachingTests([{"tests": [*variants, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
+    assert parametrized.tests(inside, 0.5) == [(f"{own}[0]", 0.1), (f"{own}[1]", 0.1), (far, 0.3)]
     # a field's default is reached by the tests of the methods
     assert reached.tests(default, 10) == reached.tests(inside, 10)
 

@@ -84,7 +84,7 @@ def write_family(kind: str, folder: Path) -> None:
 
 
 def prepare_run(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
-    """Run all stages before joint training on ten drawn photos in `folder`."""
+    """Run all stages that precede joint training, on ten drawn photos in `folder`."""
     declare_operators()
     import open_clip
 

@@ -1,4 +1,4 @@
-"""An untrusted captioner's folder cannot run Python, ask for permission, or reach another repository."""
+"""The folder of an untrusted model cannot run Python, ask for permission, or reach another repository."""
 
 import ast
 import builtins
@@ -24,7 +24,7 @@ from pipeline.runtime import hub_loading
 from pipeline.runtime.hub_loading import load_captioner, load_pretrained, read_processor
 
 ROOT = Path(__file__).parents[1]
-extra = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the extra: pip install 'saywhich[hub]'")
+needs_hub = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the extra: pip install 'saywhich[hub]'")
 CODE = "import pathlib\npathlib.Path({!r}).touch()\n"
 AUTO = {
     name: f"own.{name}"
@@ -84,10 +84,10 @@ ENTRY_POINTS = {
 }
 
 
-@extra
+@needs_hub
 def test_image_settings_are_read_with_one_size_and_reported_where_they_are_missing(folder):
     file = folder / "preprocessor_config.json"
-    change_json(file, size=24)  # as older versions of transformers wrote it
+    change_json(file, size=24)  # older versions of transformers wrote a single number
     assert read_processor(str(folder)).side == 24
     change_json(file, size=True)
     with pytest.raises(UserError, match=r"preprocessor_config\.json: size: .*, and is true; take the model"):
@@ -98,7 +98,7 @@ def test_image_settings_are_read_with_one_size_and_reported_where_they_are_missi
             read_processor(str(folder))
 
 
-@extra
+@needs_hub
 def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -106,7 +106,7 @@ def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
     def make_model_info(status: int) -> Callable[..., object]:
         def model_info(*_: object, **__: object) -> object:
             response: Any = SimpleNamespace(status_code=status, headers={}, request=None)
-            raise HfHubHTTPError("no", response=response)
+            raise HfHubHTTPError(f"refused with {status}", response=response)
 
         return model_info
 
@@ -114,11 +114,11 @@ def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
     monkeypatch.setattr(HfApi, "model_info", make_model_info(429))
     assert hub_loading.locate_repository("owner/name") == ("abc", True)
     monkeypatch.setattr(HfApi, "model_info", make_model_info(404))
-    with pytest.raises(OSError, match="no"):
+    with pytest.raises(OSError, match="refused with 404"):
         hub_loading.locate_repository("owner/name")
 
 
-@extra
+@needs_hub
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "preprocessor_config.json"])
 def test_code_of_a_folder_is_refused_in_one_line_by_every_entry_point(folder, entry_point, file):
@@ -138,7 +138,7 @@ OTHER_REPOSITORIES = [
 ]
 
 
-@extra
+@needs_hub
 @pytest.mark.parametrize("values", OTHER_REPOSITORIES, ids=lambda values: next(iter(values)))
 @pytest.mark.parametrize("part", ["decoder", "encoder"])
 def test_a_part_of_another_repository_is_refused(folder, part, values):
@@ -149,14 +149,14 @@ def test_a_part_of_another_repository_is_refused(folder, part, values):
     assert "\n" not in str(caught.value)
 
 
-@extra
+@needs_hub
 def test_an_adapter_of_another_repository_is_refused(folder):
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "attacker/repository"}))
     with pytest.raises(UserError, match=r"adapter_config\.json: an adapter's model lies in another repository"):
         load_captioner("captioner")
 
 
-@extra
+@needs_hub
 @pytest.mark.parametrize("values", OTHER_REPOSITORIES, ids=lambda values: next(iter(values)))
 def test_weights_with_a_config_of_another_repository_are_refused(folder, values):
     speaker = HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None)
@@ -171,7 +171,7 @@ def test_weights_with_a_config_of_another_repository_are_refused(folder, values)
     assert not (folder.parent / "made").exists()
 
 
-@extra
+@needs_hub
 def test_a_whole_folder_loads_without_a_request(folder):
     load_captioner("captioner")
     for entry_point in ENTRY_POINTS.values():
@@ -217,7 +217,7 @@ def make_openers() -> dict[str, Callable[[], object]]:
     }
 
 
-@extra
+@needs_hub
 @pytest.mark.parametrize("model", ["blip", "idefics3", "clip"])
 @pytest.mark.parametrize(
     ("file", "values", "line"), UNCHECKED_REFERENCES, ids=[line for *_, line in UNCHECKED_REFERENCES]
@@ -231,7 +231,7 @@ def test_a_file_that_refers_to_unchecked_files_is_refused(models_folder, model, 
     assert not (models_folder / "made").exists()
 
 
-@extra
+@needs_hub
 @pytest.mark.parametrize("elsewhere", ["elsewhere", "attacker/repository"])
 def test_transformers_itself_neither_executes_nor_asks_nor_connects(models_folder, monkeypatch, elsewhere):
     """The code loader of transformers is disabled, so a reference that no check covers executes no code."""
@@ -248,7 +248,7 @@ def test_transformers_itself_neither_executes_nor_asks_nor_connects(models_folde
     assert vars(dynamic_module_utils) == attributes, "transformers must be restored afterwards"
 
 
-@extra
+@needs_hub
 def test_code_is_not_executed_even_with_permission(models_folder):
     from transformers import AutoModel
 
@@ -257,7 +257,7 @@ def test_code_is_not_executed_even_with_permission(models_folder):
     assert not (models_folder / "made").exists()
 
 
-@extra
+@needs_hub
 def test_transformers_is_as_before_after_two_threads_have_loaded():
     from huggingface_hub import constants
     from transformers import dynamic_module_utils
@@ -280,7 +280,10 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
 
 
 def test_every_call_that_may_load_code_forbids_it():
-    """Every such call sets `trust_remote_code=False`, and every `from_pretrained` sets `local_files_only`."""
+    """Every `from_pretrained` or `from_config` sets `trust_remote_code=False`.
+
+    Every `from_pretrained` also sets `local_files_only`.
+    """
     loads, checked = ("from_pretrained", "from_config"), 0
     for file in [file for package in ("pipeline", "saywhich", "stages") for file in (ROOT / package).rglob("*.py")]:
         for call in (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)):

@@ -33,8 +33,10 @@ from pipeline.slices.feature_formats import FEATURE_FORMATS
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # per kind of input
 tried: Counter[str] = Counter()
 REPEATED = "SAYWHICH_FUZZ_CASES" not in os.environ  # `make fault-injection` draws other inputs each time
-quick = settings(max_examples=CASES, derandomize=REPEATED, suppress_health_check=list(HealthCheck), database=None)
-odd = st.one_of(
+fuzz_settings = settings(
+    max_examples=CASES, derandomize=REPEATED, suppress_health_check=list(HealthCheck), database=None
+)
+random_values = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just("\ud800"), st.just("../x"),
     st.lists(st.integers(), max_size=2), st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
 )  # fmt: skip
@@ -87,7 +89,7 @@ def annotation_files(draw, form: str) -> str:
         if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 4)) == 0:
             break
         node = inner
-    node[key] = draw(odd)
+    node[key] = draw(random_values)
     return json.dumps(data)
 
 
@@ -95,7 +97,7 @@ def annotation_files(draw, form: str) -> str:
 def test_a_random_value_is_read_or_named(tmp_path_factory, form):
     folder = tmp_path_factory.mktemp("fuzz")
 
-    @quick
+    @fuzz_settings
     @given(annotation_files(form))
     def check(text: str) -> None:
         tried[form] += 1
@@ -109,7 +111,7 @@ def test_a_random_value_is_read_or_named(tmp_path_factory, form):
 def test_replaced_removed_or_inserted_bytes_are_read_or_named(tmp_path_factory, form):
     folder, whole = tmp_path_factory.mktemp("fuzz"), json.dumps(GOOD[form]).encode()
 
-    @quick
+    @fuzz_settings
     @given(st.integers(0, len(whole) - 1), st.binary(max_size=3), st.integers(0, 9))
     def check(start: int, replacement: bytes, removed: int) -> None:
         tried[form] += 1
@@ -125,8 +127,8 @@ def test_replaced_removed_or_inserted_bytes_are_read_or_named(tmp_path_factory, 
         ("[" * 100_000, "not JSON"),
         ('{"images": ' + "[" * 50_000 + "]" * 50_000 + "}", "not JSON"),
         ('{"images": ' + "9" * 5000 + "}", "not JSON"),
-        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud800 ball"), "line 1: half a character"),
-        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\udc00 ball"), "line 1: half a character"),
+        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud800 ball"), "line 1: a lone surrogate"),
+        (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\udc00 ball"), "line 1: a lone surrogate"),
         (
             json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'),
             "image id must be a whole number or a text",
@@ -139,7 +141,7 @@ def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, me
     assert message in read_data_set(tmp_path, "karpathy")
 
 
-def test_whole_characters_by_escapes_are_read(tmp_path):
+def test_surrogate_pairs_in_escapes_are_read(tmp_path):
     text = json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud83d\\ude00 \\\\ud800 ball")
     (tmp_path / "a.json").write_text(text)
     corpus = read_data_set(tmp_path, "karpathy")
@@ -179,7 +181,7 @@ def test_invalid_settings_are_reported_in_one_line(text):
         parse_yaml(text, "params.yaml")
 
 
-@quick
+@fuzz_settings
 @given(st.text(st.sampled_from("ab:-[]{}&*!?|>'\"#%@`,. \n\t019~"), max_size=40))
 def test_any_settings_are_read_or_refused_in_one_line(text):
     tried["settings"] += 1
@@ -191,7 +193,7 @@ def test_any_settings_are_read_or_refused_in_one_line(text):
     assert "\n" not in problem
 
 
-@quick
+@fuzz_settings
 @given(st.integers(0, 130), st.binary(min_size=1, max_size=4))
 def test_any_array_is_read_or_refused_by_a_value_error(start, replacement):
     tried["arrays"] += 1

@@ -1,4 +1,4 @@
-"""The pages on methods and metrics, followed literally in a toy world, give the results that they promise."""
+"""The pages on methods and metrics, followed literally in a toy world, give the results that they state."""
 
 import csv
 import json

@@ -23,7 +23,7 @@ NO_PARTICIPLES = {
     "bounding", "cached", "embed", "hacked", "hacking", "heading", "hugging", "learning", "pooled", "ranking", "ring",
     "seed", "setting", "succeed", "training", "varying", "working",
 }  # fmt: skip
-# verbs with which functions' names begin, beside those with which docstrings open
+# verbs with which functions' names begin, in addition to the first words of docstrings
 VERBS = {
     "accelerate", "adapt", "adjust", "adopt", "allocate", "average", "ban", "block", "broadcast", "cache",
     "calibrate", "choose", "cite", "clear", "collapse", "compose", "confirm", "conjugate", "edit", "embed",

@@ -24,7 +24,7 @@ print(home, getpass.getuser())
 
 @pytest.fixture
 def run_python(tmp_path):
-    """Return a function that runs Python as such a user; the test is skipped without root or without setpriv."""
+    """Return a function that runs Python as a user without a home; the test is skipped without root or setpriv."""
     tmp_path.chmod(0o1777)  # the mode of /tmp
     return partial(run_without_home, tmp_path)
 

@@ -39,7 +39,7 @@ def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world
     found = MonteCarloCredit(samples)(linear_score(message, world.batch), linear_score, channel, rollouts)
     with torch.no_grad():
         p = world.log_probs().exp().T
-    lengths = set()
+    counts = set()
     for row in range(len(message)):
         image, tokens = int(message.images[row]), message.tokens[row].tolist()
         for t in range(int(message.mask[row].sum())):
@@ -49,8 +49,8 @@ def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world
             mean = float(probabilities @ value)
             error = float((probabilities @ (value - mean).square() / samples).sqrt())
             assert abs(float(found[row, t]) - mean) < 4.5 * error + 1e-9, (tokens, t)
-            lengths.add(len(matching))
-    assert lengths == {1, 4, 13}  # captions that share three, two or one tokens
+            counts.add(len(matching))
+    assert counts == {1, 4, 13}  # numbers of captions that share three, two or one tokens
 
 
 @pytest.mark.parametrize("kind", ["none", "learned"])

@@ -14,7 +14,7 @@ from pipeline.gradients.measure import estimate_gradients
 __all__ = ["linear_score", "world"]
 
 
-def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
+def compute_cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
     """Return the cosine of the mean estimate and the truth."""
     return float(torch.cosine_similarity(found.mean(0), truth, dim=0))
 
@@ -47,7 +47,7 @@ def test_the_standard_deviation_of_the_batch_keeps_the_direction(world, linear_s
     found = estimate_gradients(
         world, ScoreFunction(Multinomial(100), LeaveOneOut(), scaling=BatchStd()), linear_score, 80
     )
-    assert cosine(found, truth) > 0.99
+    assert compute_cosine(found, truth) > 0.99
     assert float(found.mean(0).norm() / truth.norm()) < 0.7
 
 

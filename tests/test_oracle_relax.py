@@ -1,4 +1,4 @@
-"""RELAX against the exact gradient of the oracle's world: it is unbiased with any control."""
+"""RELAX is unbiased with any control variate: its mean equals the exact gradient of the oracle's world."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_trained_control_lowers_the_variance(world, linear_score):
         for estimator in (plain, replace(plain, baseline=LeaveOneOut()))
     )
     initial_variance = estimate_gradients(world, RelaxEstimator(plain, control), linear_score, 100).var(0).sum()
-    torch.testing.assert_close(initial_variance, plain_variance)  # a control begins as 0
+    torch.testing.assert_close(initial_variance, plain_variance)  # an untrained control variate is 0
     train_control(world, RelaxEstimator(ScoreFunction(Multinomial(16)), control), linear_score, 150)
     final_variance = estimate_gradients(world, RelaxEstimator(plain, control), linear_score, 100).var(0).sum()
     assert final_variance < 0.65 * plain_variance

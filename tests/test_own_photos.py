@@ -48,13 +48,13 @@ def shrink_profile(params: dict) -> dict:
     params["prepare"]["shares"]["seed"] = 4  # gives six photos to train, two to val and two to test
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     params["features"]["main"] |= {"image_size": 32, "grid_size": None}
-    once = {"epochs": 1, "validate_every": 1, "min_steps": 0}
+    one_epoch = {"epochs": 1, "validate_every": 1, "min_steps": 0}
     for role in ("listener", "speaker", "judge"):
         params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
-        params["pretrain"][role]["optimisation"] |= once
+        params["pretrain"][role]["optimisation"] |= one_epoch
     params["pretrain"]["speaker"]["attention_dim"] = 8
     for section in ("train", "adapt"):
-        params[section]["optimisation"] |= once
+        params[section]["optimisation"] |= one_epoch
     params["evaluate"]["metrics"] = ["CIDEr"]  # METEOR takes seconds to start
     return params
 
@@ -87,15 +87,17 @@ def test_files_of_an_earlier_corpus_do_not_stay_in_the_prepared_folder(photos):
 
 
 def test_document_frequencies_of_an_earlier_corpus_do_not_outlive_an_interruption(photos, monkeypatch):
+    frequencies = Path("data/prepared/document_frequencies.parquet")
     assert run_stage("prepare") == 0
+    assert frequencies.exists()
 
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pipeline.metrics.cider.compute_document_frequencies", interrupt)
-    run_stage("prepare")
+    assert run_stage("prepare") == 130
     assert Path("data/prepared/manifest.json").exists()
-    assert not Path("data/prepared/document_frequencies.parquet").exists()
+    assert not frequencies.exists()
 
 
 def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):

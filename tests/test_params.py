@@ -350,7 +350,7 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
 
 @pytest.mark.parametrize("weights", ["hub", "photos/network.safetensors"])
 def test_weights_of_a_network_may_stand_beside_a_detector(params, weights):
-    """One edit then replaces `hub` by a file in a profile with a detector."""
+    """In a profile with a detector, one edit replaces `hub` by a file."""
     overrides = ["network=mobilenetv2_100", "mean=[0, 0, 0]", "std=[1, 1, 1]", f"weights={weights}"]
     section = load(params, [f"features.main.{each}" for each in overrides]).features["main"]
     assert section.weights == weights
@@ -398,7 +398,7 @@ def test_settings_that_need_facts_are_refused_for_photos(params):
     )
     photos = photos.replace("{similarity: facts}", "{similarity: features, images: 10}")
     params.write_text(photos.replace("similarity: features", "similarity: judge"))
-    assert "evaluate.hard_gallery.similarity = judge is no similarity of images" in catch_error(params)  # it is a judge
+    assert "evaluate.hard_gallery.similarity = judge is no similarity of images" in catch_error(params)  # a judge
     params.write_text(photos.replace(", images: 10", ""))
     assert "similarity facts takes no images" in catch_error(params)
     params.write_text(photos)
@@ -526,7 +526,7 @@ def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     load(params, [f"sweep.grid={{luo: [{{{decodings[0]}}}, {{{decodings[1]}}}]}}"])
     with pytest.raises(UserError, match=r"sweep\.grid\.luo.*rerank"):
         load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
-    # no cell has both
+    # no cell has both decodings
     load(params, ["sweep.grid={luo: [{rerank: [{samples: 5}]}, {pragmatic: [{alpha: 0.5}]}]}"])
     load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {rerank: [null], pragmatic: [{alpha: 1}]}}"])
 

@@ -1,4 +1,4 @@
-"""The preloaded Python runs modules like Python: arguments, folder, environment, exit status and signals."""
+"""The preloaded Python runs modules and code like Python: arguments, folder, environment, exit status and signals."""
 
 import os
 import selectors

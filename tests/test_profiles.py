@@ -51,9 +51,9 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         instances = tree[foreach.strip("${}")] if isinstance(foreach, str) else foreach
         for instance in [None] if foreach is None else instances:
             view = loaded.select_for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
-            assert view.flatten() or stage == "validate"  # validate reads the file as it is
+            assert view.flatten() or stage == "validate"  # validate reads the whole file
     for method in loaded.methods:
-        resolve_method_settings(loaded, method)  # must not raise
+        resolve_method_settings(loaded, method)  # the call must not raise
 
 
 @pytest.mark.parametrize("methods", ["exploration", "pragmatic", "rerank", "wtf"])
@@ -153,7 +153,7 @@ def test_comparisons_on_photos_share_all_earlier_stages():
 
 
 def test_coco_has_the_published_learning_rates(tmp_path):
-    """The epoch counter begins at 200: joint training starts at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
+    """The epoch counter begins at 200: the learning rate starts at 5e-3 · .75^13, and that of Luo at 5e-4 · .8^13."""
     (tmp_path / "params.yaml").write_text(read_profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
     luo_optimisation = resolve_method_settings(loaded, "luo").optimisation

@@ -42,7 +42,7 @@ def write_coco(real: Path, root: Path) -> dict:
 
 
 def write_flickr8k(real: Path, root: Path) -> dict:
-    """Write Flickr8k's captions as one text file and three lists, link its photos; return the settings of `prepare`."""
+    """Write Flickr8k's captions and its lists of images, link its photos, and return the settings of `prepare`."""
     images = json.loads((real / "flickr8k" / "dataset_flickr8k.json").read_text())["images"]
     captions = [f"{i['filename']}#{k}\t{s['raw']}\n" for i in images for k, s in enumerate(i["sentences"])]
     (root / "Flickr8k.token.txt").write_text("".join(captions))

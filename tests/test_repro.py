@@ -176,7 +176,7 @@ def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
 
 
 def test_a_link_to_a_folder_of_images_is_left_to_dvc(folder, monkeypatch):
-    """Corpora often lie elsewhere; such a repository has no record of being up to date."""
+    """Corpora often lie elsewhere; a repository that links to a corpus has no record of being up to date."""
     monkeypatch.chdir(folder)
     (elsewhere := folder.parent / "elsewhere").mkdir()
     (elsewhere / "image.png").touch()
@@ -294,7 +294,8 @@ def test_a_request_ends_all_running_stages(folder, request_to_end):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(request_to_end)
-    printed, _ = process.communicate(timeout=120)  # returns when no process holds the pipe, as a stage does for 600 s
+    # `communicate` returns when no process holds the pipe; a running stage holds it for 600 s
+    printed, _ = process.communicate(timeout=120)
     assert process.returncode == 128 + request_to_end, printed
     assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in printed
     write_params(folder)
@@ -394,7 +395,7 @@ def test_a_training_waits_for_the_equal_training_of_an_earlier_method():
         "luo_low": {"from": "luo", "method": "luo", "speaker": "speaker", "lambda": 0.5, "rerank": {"samples": 5}},
     }
     stages = {f"{stage}@{name}": {"prepare"} for stage in ("train", "adapt", "evaluate") for name in methods}
-    del stages["adapt@mle_pragmatic"]  # not outdated
+    del stages["adapt@mle_pragmatic"]  # a stage that is not outdated
     ordered = repro.order_equal_trainings(stages, methods)
     assert {stage: inputs - {"prepare"} for stage, inputs in ordered.items() if inputs != {"prepare"}} == {
         "train@mle_rerank": {"train@mle"},

@@ -167,7 +167,7 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     restore_files()
     settings.write_text("null\n")
     write_checksums(images.parent)
-    assert "made without a retriever; add that section to params.yaml" in catch_training_error(capsys)
+    assert "made without a retriever; add the section retriever to params.yaml" in catch_training_error(capsys)
     shutil.rmtree(images.parent)
     assert "there are no reward models; run the retriever stage" in catch_training_error(capsys)
     set_parameter(folder, "retriever", to=None)

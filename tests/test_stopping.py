@@ -1,4 +1,4 @@
-"""Requests to end `make repro` under nohup, setsid, at a terminal or in a container.
+"""Requests to end `make repro` under nohup or setsid, at a terminal or in a container.
 
 The whole process tree ends, no new stage begins, and the same command resumes.
 """
@@ -12,7 +12,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 from process_stopping import CONTAINER, GROUP, HANG_UP, KEYBOARD, list_begun_trainings, start_tree, write_repository
 
-PATIENCE = 60.0  # seconds, beside other tests; make fault-injection checks the ten seconds of RELIABILITY.md
+PATIENCE = 60.0  # seconds, while other tests run; make fault-injection checks the ten seconds of RELIABILITY.md
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -249,7 +249,10 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
 
 
 def test_only_the_snakemake_of_the_grid_frees_locks(folder):
-    """The Snakemake of a job (`--mode subprocess`) may outlive the grid's; it must not remove the next grid's locks."""
+    """The Snakemake of a job (`--mode subprocess`) may outlive the grid's Snakemake.
+
+    The Snakemake of a job must not remove the locks of the next grid.
+    """
     lock = folder / ".snakemake/locks/0.output.lock"
     lock.parent.mkdir(exist_ok=True)
     lock.touch()

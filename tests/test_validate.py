@@ -112,7 +112,7 @@ def test_a_method_names_its_speaker(capsys):
 
 
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
-def test_an_empty_section_is_reported_in_one_line(capsys, section):
+def test_a_section_that_is_no_mapping_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):
         status, printed = run_validate(capsys, **{section: value})
         assert (status, printed.count("\n")) == (2, 1)

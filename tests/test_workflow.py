@@ -187,7 +187,7 @@ def find_stale_stages() -> set[str]:
     [
         ("pipeline/methods/luo.py", {"train@luo", "sweep"}),
         slow("pipeline/methods/psst.py", {"train@psst_multinomial", "sweep"}),
-        slow("pipeline/methods/likelihood.py", {"train@mle"}),  # no cell of the grid is trained by it
+        slow("pipeline/methods/likelihood.py", {"train@mle"}),  # no cell of the grid has this method
         slow("pipeline/channels/straight_through.py", {f"train@{method}" for method in METHODS} | {"sweep"}),
         slow("pipeline/report/tables.py", {"report"}),
         slow("pipeline/methods/mine.py", set()),
@@ -228,14 +228,14 @@ def test_metrics_are_shown_and_compared(world):
     output = json.loads(succeed(world[0], "dvc", "metrics", "show", "--json"))[""]["data"]
     assert any(name.endswith("evaluation/luo/summary.json") for name in output)
     table = succeed(world[0], "dvc", "metrics", "show", "--md").splitlines()
-    assert table[0].count("|") <= 13  # twelve columns
+    assert table[0].count("|") <= 13  # at most twelve columns
     assert "R@10 judge" in table[0]
 
 
 def test_the_difference_after_one_changed_parameter_is_one_screen(folder, monkeypatch, capsys):
     commit_all(folder)  # dvc.lock, too
     set_parameter(folder, "methods", "psst_multinomial", "rho", to=0.75)
-    # in place of a new training and evaluation, every number changes
+    # every number changes, as after a new training and evaluation
     summary = folder / "data/evaluation/psst_multinomial/summary.json"
     numbers = {name: value + 1 for name, value in json.loads(summary.read_text()).items()}
     summary.unlink()  # the file may share its bytes with the cache
@@ -264,7 +264,7 @@ def test_dvcs_page_of_plots_has_curves_and_trainings_and_needs_no_network(folder
 
 
 def test_the_report_has_each_methods_budget_and_learning_curves(world):
-    """18 training images are two batches. Luo draws a sample and a greedy caption per image, and PSST one more."""
+    """18 training images are two batches. Luo draws two captions per image, sampled and greedy; PSST draws three."""
     report = world[0] / "data/report"
     rows = {row["method"]: row for row in csv.DictReader((report / "budget.csv").read_text().splitlines())}
     assert {method: (float(row["steps"]), float(row["captions drawn"])) for method, row in rows.items()} == {
@@ -285,7 +285,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     experiments = [e.experiment_id for e in client.search_experiments()]
     runs = {run.info.run_name: run for run in client.search_runs(experiments, max_results=100)}
-    # without a retriever, its stage only writes a note
+    # without a retriever, the stage `retriever` only writes a note
     assert set(stages) - {"retriever"} <= set(runs), sorted(runs)
     assert all(run.info.status == "FINISHED" for run in runs.values())
     children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == runs["sweep"].info.run_id]
@@ -333,9 +333,9 @@ STAGES = [
 
 @pytest.mark.parametrize(("name", "instance"), STAGES)
 def test_a_stage_reads_all_that_dvc_lists_for_it(name, instance, world, tmp_path, monkeypatch):
-    """A key that is listed but never read would rerun a stage in vain. A stage cannot read other keys.
+    """A key that is listed but never read would rerun a stage needlessly. A stage cannot read other keys.
 
-    A listed section counts as read if one of its options is read, because some options matter only beside others.
+    A listed section counts as read if one of its options is read, because some options have an effect only with others.
     """
     import importlib
 
@@ -388,7 +388,7 @@ def test_a_killed_training_resumes_to_the_same_bits(world, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "request_"), zip(ARGUMENTS, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
 def test_a_stage_ended_at_a_random_instant_gives_the_same_files_when_repeated(world, tmp_path, name, request_):
-    """This is a fast sample of `make fault-injection`, with each stage in its own process."""
+    """The test is a fast sample of `make fault-injection`, with each stage in its own process."""
     assert list(interrupt(make_work(world[0], tmp_path, name), [request_], seed=1)) == [""]
     assert not list(tmp_path.glob(".*.part")), "the next run must remove the partial files of a killed process"
 

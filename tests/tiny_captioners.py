@@ -29,7 +29,7 @@ WORDS = (
 )
 PAD, BEGIN, END = 0, 2, 3
 IMAGE, REGIONS = 16, 5  # pixels a side; tokens of the vision tower
-BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # like BLIP's [DEC], a token that is not in its tokenizer
+BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # like BLIP's [DEC], a token that the tokenizer lacks
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 TOWER = {**SIZES, "image_size": IMAGE, "patch_size": 8}
 
@@ -75,7 +75,7 @@ def write_captioner(kind: str, folder: Path) -> Any:
     with torch.no_grad():  # larger weights, so that each token depends on the image and the earlier tokens
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-        if kind in ("blip", "git"):  # so that some captions end
+        if kind in ("blip", "git"):  # a larger bias of EOS, so that some captions end
             (model.text_decoder if kind == "blip" else model).get_output_embeddings().bias[END] += 1.0
     model.eval().save_pretrained(folder)
     write_tokenizer(folder)

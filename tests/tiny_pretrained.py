@@ -141,7 +141,7 @@ def _write_idefics3(hub: Any, folder: Path) -> None:
 
 def _write_smolvlm(hub: Any, folder: Path) -> None:
     """Write SmolVLM's second generation; skip the test where its processor's package is missing."""
-    pytest.importorskip("num2words", reason="the extra hub is older: pip install 'saywhich[hub]'")
+    pytest.importorskip("num2words", reason="needs num2words of the extra: pip install 'saywhich[hub]'")
     sizes = {"size": {"longest_edge": 2 * SIDE}, "max_image_size": {"longest_edge": SIDE}}
     _save_tiled(hub, "SmolVLM", hub.SmolVLMImageProcessor(**sizes), folder, hub.SmolVLMVideoProcessor(**sizes))
 

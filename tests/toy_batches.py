@@ -7,7 +7,7 @@ from pipeline.types import Batch
 
 
 class ToyBatches:
-    """Batches of the toy data, `steps` per epoch; the human captions of an image take turns over epochs and steps.
+    """Batches of the toy data, `steps` per epoch; the human captions of an image alternate over epochs and steps.
 
     Step `interrupt_at`, counted over epochs, raises KeyboardInterrupt, like an interrupted run.
     """

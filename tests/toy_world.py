@@ -1,4 +1,4 @@
-"""A toy world: a repository of 34 drawn scenes whose trainings take one epoch, for the real tools to work on."""
+"""A toy world for tests of the real tools: a repository of 34 drawn scenes whose trainings take one epoch."""
 
 import hashlib
 import json
@@ -26,12 +26,12 @@ def make_toy_params() -> dict:
         params["features"][name]["detector"] |= {"epochs": 1, "width": width}
     params["features"]["judge"]["horizontal_flip"] = True
     sizes = {"word_dim": 8, "hidden_dim": 8}
-    once = {"epochs": 1, "batch": 9, "validate_every": 1}
+    one_epoch = {"epochs": 1, "batch": 9, "validate_every": 1}
     for role in ("listener", "speaker", "judge"):
-        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | once}
+        params["pretrain"][role] |= sizes | {"optimisation": params["pretrain"][role]["optimisation"] | one_epoch}
     params["pretrain"]["speaker"]["attention_dim"] = 8
-    params["train"]["optimisation"] |= once
-    params["adapt"]["optimisation"] |= once
+    params["train"]["optimisation"] |= one_epoch
+    params["adapt"]["optimisation"] |= one_epoch
     params["methods"] = {
         "mle": {"from": "likelihood", "speaker": "speaker"},
         "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},

@@ -198,6 +198,7 @@ def _read_bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
     """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(
-            f"{path}: expected ten counts in each row of column bleu; delete the file and run its stage again."
+            f"{path}: expected ten counts in each row of column bleu, found another number; delete the file and "
+            "run its stage again."
         )
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

@@ -49,7 +49,9 @@ class CurveReading:
     nearest: Point | None = None  # the measured setting with the largest weight
     estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
-    short: float = 0.0  # share of the resamples in which the curve ends below the level, and its end is used
+    share_below_level: float = (
+        0.0  # share of the resamples in which the curve ends below the level, and its end is used
+    )
     above: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lower end
 
 
@@ -193,7 +195,7 @@ def read_curve(
 
 
 def adjust_p_values(p: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for multiple tests (Holm 1979), which bounds the family-wise error rate."""
+    """Return p-values adjusted for multiple tests; the adjustment (Holm 1979) bounds the family-wise error rate."""
     adjusted, largest = [0.0] * len(p), 0.0
     for rank, n in enumerate(sorted(range(len(p)), key=lambda n: p[n])):
         largest = max(largest, min(1.0, (len(p) - rank) * p[n]))

@@ -31,8 +31,8 @@ def choose_cider_levels(
     range is common to more than half of the curves, the value is the highest below every curve's upper end.
 
     A curve reaches the values between its ends, both averaged over seeds and for each seed. A curve of one setting does
-    not count. Nor does a curve whose settings all have less than half of the control's CIDEr. No chosen value lies
-    above the upper end of the curve `reference`.
+    not count. A curve whose settings all have less than half of the control's CIDEr does not count, either. No chosen
+    value lies above the upper end of the curve `reference`.
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."

@@ -23,7 +23,7 @@ BASELINE_DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class MeasuredBaseline:
-    """Metrics of baseline captions that were evaluated beside the captions of the point `evaluated_with`."""
+    """Metrics of baseline captions that were evaluated with the captions of the point `evaluated_with`."""
 
     name: str
     evaluated_with: Point
@@ -33,8 +33,8 @@ class MeasuredBaseline:
 def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
     """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`.
 
-    Human captions are listed beside each point with other baselines. If no point has any,
-    the human captions of the first point are listed.
+    Human captions are listed for each point with other baselines. If no point has any, the human captions of the first
+    point are listed.
     """
     baseline_names = [(point, names) for point in results.points if (names := _list_baseline_names(point))]
     if not baseline_names:

@@ -30,7 +30,7 @@ class MethodClaim(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    says: str
+    statement: str
     data: str | tuple[str, ...]
     more: str
     than: str

@@ -248,7 +248,10 @@ def read_results(
     cells = sweep / "cells.json"
     entries, paths = read_results_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
-        raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
+        raise UserError(
+            f"{cells}: expected a list of cells with their names, found other content; delete it and run the "
+            "sweep again."
+        )
     swept = [_parse_run(entry, cells, sweep / "captions.parquet", entry["cell"]) for entry in entries]
     single = [_parse_run(_read_evaluation(path), path, path.with_name("captions.parquet")) for path in paths]
     guided_methods = {run.method for run in (*swept, *single) if "gamma" in run.settings}
@@ -353,16 +356,21 @@ def read_results_json(path: Path) -> Any:
 def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
         raise UserError(
-            f"{path}: expected the name of a method in each entry; delete the file and run its stage again."
+            f"{path}: expected the name of a method in each entry, found none in one; delete the file and run "
+            "its stage again."
         )
     for name in ("val", "test", "settings", "not_computed"):
         if not isinstance(entry.get(name) or {}, Mapping):
             raise UserError(
-                f"{path}: expected a JSON object {name} in each entry; delete the file and run its stage again."
+                f"{path}: expected a JSON object {name} in each entry, found another value; delete the file and "
+                "run its stage again."
             )
     splits = {split: entry.get(split) or {} for split in ("val", "test")}
     if any(numbers and not isinstance(numbers.get("judges"), Mapping) for numbers in splits.values()):
-        raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")
+        raise UserError(
+            f"{path}: expected the key judges in each split, found none, as in files of an older version; evaluate "
+            "again."
+        )
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(block := settings.get("rerank"), Mapping):
         settings["rerank"] = block.get("samples")  # number of ranked captions

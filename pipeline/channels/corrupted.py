@@ -23,8 +23,8 @@ class CorruptedCaptions(HardChannel):
 
     A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
     The other caption is the previous one in the whole batch of all ranks; the first caption uses the last. Where the
-    corruption changes nothing, the first word is repeated. This changes neither an empty caption nor a caption of T
-    equal words.
+    corruption changes nothing, the first word is repeated. The repetition changes neither an empty caption nor a
+    caption of T equal words.
     """
 
     rng_name = "Broken"

@@ -69,7 +69,7 @@ def _make_prefix_step(
 ) -> Choose:
     """Return a function that forces the first `lengths` (N,) tokens of `tokens` (N, T), then samples.
 
-    No length is below `forced_steps`: in that many steps, the choice is marked as forced.
+    No length is below `forced_steps`: in the first `forced_steps` steps, the choice is marked as forced.
     """
 
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.runtime.compiled import compile_loop, exp
 
-LANES = 16  # maxima that are computed side by side
+LANES = 16  # maxima that are computed in parallel
 BLOCK = 64  # tokens whose sum or maximum is computed before blocks are searched
 
 
@@ -49,8 +49,8 @@ def compute_sum(values):
 @compile_loop
 def sample_rows(logits, uniform, tokens):
     """Write to `tokens` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
-    words = logits.shape[1]
-    exponentials, sums = np.empty(words, logits.dtype), np.empty((words + BLOCK - 1) // BLOCK, logits.dtype)
+    size = logits.shape[1]
+    exponentials, sums = np.empty(size, logits.dtype), np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
     for n in range(len(logits)):
         row, total = logits[n], 0.0
         write_exponentials(row, find_largest(row), exponentials)
@@ -61,7 +61,7 @@ def sample_rows(logits, uniform, tokens):
         while block < len(sums) - 1 and remaining >= sums[block]:
             remaining -= sums[block]
             block += 1
-        v, last = block * BLOCK, min(words, (block + 1) * BLOCK) - 1
+        v, last = block * BLOCK, min(size, (block + 1) * BLOCK) - 1
         remaining -= exponentials[v]
         while v < last and remaining >= 0:
             v += 1

@@ -36,9 +36,14 @@ def build_listener_pretraining(
 
     Raises UserError where `word_dropout` is positive and the vocabulary has no UNK.
     """
-    words, unk = len(prepared.vocabulary), prepared.vocabulary.unk
+    vocabulary_size, unk = len(prepared.vocabulary), prepared.vocabulary.unk
     listener = Listener(
-        words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
+        vocabulary_size,
+        store.pooled_size,
+        settings.word_dim,
+        settings.hidden_dim,
+        settings.encoder,
+        settings.features,
     )
     train_rows = prepared.rows("train")
     batch = max(1, min(batch, len(train_rows)))  # as in Batches

@@ -1,4 +1,4 @@
-"""The KL penalty to the starting speaker, in any method that trains a speaker."""
+"""The KL divergence from the starting speaker as a penalty, in any method that trains a speaker."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Method:
     image_dropout: float = 0.0  # the share of images that the speaker's null image replaces
     gamma: float = 1.0  # guidance of the final speaker; training and validation use none
     rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's
-    # retrievers whose recall is validated beside the listener's, by metric prefix: the reward's retriever and a judge
+    # further retrievers whose recall is validated, by metric prefix: the reward's retriever and a judge
     validation_judges: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -153,7 +153,9 @@ def _read_inputs(root: Path) -> RewardInputs:
     check_checksums(path.parent, RERUN, required=True)
     stored: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if stored is None:
-        raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
+        raise UserError(
+            f"{path}: made without a retriever; add the section retriever to params.yaml and run its stage again"
+        )
     try:
         return RewardInputs(**stored)
     except TypeError:  # other keys

@@ -166,7 +166,7 @@ class RegionLimits(Section):
             raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}: lower it")
 
 
-MAIN = "main"  # name of the features of speakers and the listener; judges may use another set
+MAIN = "main"  # name of the features of speakers; listeners and judges may use another set
 
 
 class FeatureSettings(Section):

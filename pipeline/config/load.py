@@ -167,7 +167,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     `kinds` are the schemas of the blocks. Raises _ParameterError for a missing listener, an unknown name, a judge with
     a method's name, or features or a model that do not fit.
     """
-    from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
+    from pipeline.slices.judge_kinds import JUDGES  # imports torch, as the methods' modules do
 
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
     if agents is None:
@@ -178,7 +178,8 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
         _check_known(block.features, params.features, "set of features", *features_key)
         if block.features != MAIN and kinds[name] not in CAPTIONS.listeners:
             raise _ParameterError(
-                features_key, f"{'.'.join(features_key)} = {block.features}: {agents.title} use {MAIN}"
+                features_key,
+                f"{'.'.join(features_key)} = {block.features}: {agents.title} use {MAIN}; set it to {MAIN}",
             )
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
@@ -217,7 +218,7 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse baselines of unknown methods, unknown baselines, and baselines that need facts without drawn scenes."""
     if not blocks or not params.evaluate.baselines:
         return
-    from pipeline.slices.evaluation_parts import EVALUATION  # imports torch, which `methods` import, too
+    from pipeline.slices.evaluation_parts import EVALUATION  # imports torch, as the methods' modules do
 
     kinds = {kind.name: kind for kind in EVALUATION.baselines}
     for name, baselines in params.evaluate.baselines.items():

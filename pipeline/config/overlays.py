@@ -7,7 +7,7 @@ writes params.yaml. START is the seed of everything: drawn data, networks, pretr
 `replace: [section]` drops a section of that file first. Four more keys hold named layers:
 
     variants       further data sets or speakers, as DATA; a variant may itself extend one of the same file
-    method_sets    METHODS: methods, with what they need
+    method_sets    METHODS: methods, with the sections that they need
     grids          GRID: seeds and values to sweep; by default the grid that is named like METHODS
     profiles       NAME: {data: …, methods: …, grid: …}; a file and a variant are profiles, too
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.dvc_rewriting import remove_comment, remove_layout
-from pipeline.config.reading import compose_node, parse_yaml, read_yaml_text, suggest_words
+from pipeline.config.reading import compose_node, parse_yaml, read_yaml_text, show_value, suggest_words
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
@@ -150,10 +150,15 @@ class Profiles:
             or parts.keys() - {"data", "methods", "grid"}
             or not all(isinstance(value, str | None) for value in parts.values())
         ):
-            raise UserError(f"{source}: expected {{data: …, methods: …, grid: …}} with names, all of them optional")
+            raise UserError(
+                f"{source}: expected {{data: …, methods: …, grid: …}} with names, all of them optional, got "
+                f"{show_value(parts)}; correct it"
+            )
         composition = Composition(**{"data": file} | parts)
         if self.data.get(composition.data) != file:
-            raise UserError(f"{source}: data: {composition.data} is neither {file} nor a variant in this file")
+            raise UserError(
+                f"{source}: data: {composition.data} is neither {file} nor a variant in this file; name one"
+            )
         return composition
 
     def _list_chain(self, name: str, visited: tuple[str, ...] = ()) -> list[ProfileFile]:
@@ -305,7 +310,7 @@ def _read_braces(text: str, source: str) -> str:
             if n:
                 return text[: n + 1]
             break
-    raise UserError(f"{source}: expected a mapping in braces on one line")
+    raise UserError(f"{source}: expected a mapping in braces on one line, got another value; write {{key: value, …}}")
 
 
 def _split_entries(braces: str) -> dict[str, str]:

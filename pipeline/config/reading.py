@@ -32,8 +32,8 @@ UNIONS = (Union, types.UnionType)
 def parse_yaml(text: str, source: str) -> Any:
     """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with line and column if known.
 
-    Raises UserError, too, for aliases, because a few lines of them can stand for gigabytes. The same holds for a line
-    `%YAML` with another version, which DVC's parser ignores, for deep nesting, and for unusual keys and numbers.
+    Raises UserError, too, for aliases, because a few lines of them can stand for gigabytes. Also raises UserError for
+    a line `%YAML` with another version, which DVC's parser ignores, for deep nesting, and for unusual keys and numbers.
     """
     if version := re.search(r"^%YAML[ \t]+(?!1\.2\s)(\S*)", text, re.MULTILINE):
         line = text.count("\n", 0, version.start()) + 1

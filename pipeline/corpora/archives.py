@@ -77,7 +77,10 @@ def unpack(
             f"{archive}: cannot be read as an archive ({str(error) or type(error).__name__}); download it again"
         ) from None
     except OSError as error:
-        raise UserError(f"{archive}: cannot be unpacked into {target} ({error.strerror or error})") from None
+        raise UserError(
+            f"{archive}: cannot be unpacked into {target} ({error.strerror or error}); make the folder empty and "
+            "writable, with enough space"
+        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -58,8 +58,8 @@ def download(
                 longest = max(longest, size_now)
                 if failures == attempts:
                     raise UserError(
-                        f"{url}: {fault}; tried {attempts} times; {size_now:,} of {size:,} bytes are kept: run this "
-                        "again to go on"
+                        f"{url}: {fault}; tried {attempts} times with little progress; {size_now:,} of {size:,} "
+                        "bytes are kept: run this again to go on"
                     ) from None
                 seconds = min(pause * 2**failures, 60.0)
                 tqdm.write(escape_line(f"{path.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
@@ -99,7 +99,7 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) != size - received:
             raise _TransientError(f"the server announces {int(length):,} bytes, and {size - received:,} are expected")
-        if response.status == 200:  # the length is right, so that a proxy's error page replaces nothing
+        if response.status == 200:  # after the check of the length, so that a proxy's error page replaces nothing
             part.unlink(missing_ok=True)
             _save_version(response, tag)
         bar.update(received - bar.n)
@@ -158,7 +158,7 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 def _check_range(response: HTTPResponse, part: Path, received: int, size: int) -> None:
     """Check that a 206 response continues at the end of `part`, in a file of the right size.
 
-    Raises _TransientError if it does not, after the removal of `part`.
+    Raises _TransientError for any other response, after the removal of `part`.
     """
     header = response.headers.get("Content-Range", "")
     match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", header.strip())

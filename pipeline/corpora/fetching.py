@@ -42,9 +42,7 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
                     source = {"url": archive.url, "sha256": archive.sha256}
                 else:
                     source = {"sha256": compute_sha256(path)}
-                    print_line(
-                        f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked"
-                    )
+                    print_line(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published to compare it with")
                 folder, files, max_bytes = out / archive.to, archive.files, archive.unpacked
                 unpack(path, archive.members, folder, files=files, max_bytes=max_bytes, source=source)
     profile = _check_files(card, out, downloads, print_line)
@@ -76,7 +74,7 @@ def summarise_card(card: DataCard) -> str:
 def _print_plan(
     to_download: list[ArchiveSource], to_unpack: list[ArchiveSource], out: Path, downloads: Path, print_line: PrintLine
 ) -> None:
-    """Print the downloads and unpackings to come. Raises UserError where a disk is too small."""
+    """Print the planned downloads and unpackings. Raises UserError where a disk is too small."""
     needs: list[tuple[Path, int]] = []  # folder, bytes
     for archive in to_download:
         path, part = downloads / archive.file, get_partial_path(downloads / archive.file)
@@ -132,7 +130,7 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     for entry in card.by_hand:
         path = out / entry.file
         if path.is_file():
-            print_line(f"found: {path}; no digest is published, so it is not checked here")
+            print_line(f"found: {path}; no digest is published, so the file is not checked here")
             complete.append(entry)
         else:
             print_line(f"{'optional' if entry.optional else 'missing'}: {path}")
@@ -148,7 +146,7 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
             else ""
         )
         paths = ", ".join(str(path) for _, path in required)
-        raise UserError(f"{card.name}: still missing: {paths}{hint}; see above where to get it")
+        raise UserError(f"{card.name}: still missing: {paths}{hint}; get them from the sources listed above")
     return next(filter(None, profiles.values()), card.name)
 
 

@@ -71,7 +71,7 @@ def tokenise(text: str) -> tuple[str, ...]:
     """Return lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not.
 
     Combining marks (vowels of Devanagari or Thai, accents) belong to the word that they follow. Marks without a letter
-    before them, as after an emoji, are no word.
+    before them, as after an emoji, are not words.
     """
     text = unicodedata.normalize("NFC", text.lower())
     marks = "" if text.isascii() else "".join({c for c in text if unicodedata.category(c)[0] == "M"})
@@ -104,12 +104,12 @@ def check_images(
                         raise UserError(problem + (excess if missing else ""))
                     skipped.append(file)
                 elif problem:
-                    tqdm.write(f"warning: skipped, as it is known to be corrupt: {problem}", file=sys.stderr)
+                    tqdm.write(f"warning: skipped an image that is known to be corrupt: {problem}", file=sys.stderr)
                     skipped.append(file)
             bar.update(len(chunk))
     if faults:
         warning = (
-            f"warning: {len(faults)} of {total} images are missing or cannot be decoded, and left out: {faults[0]}"
+            f"warning: {len(faults)} of {total} images are missing or cannot be decoded, and are left out: {faults[0]}"
         )
         tqdm.write(warning + (f"; and {len(faults) - 1} more" if len(faults) > 1 else ""), file=sys.stderr)
     return skipped
@@ -131,7 +131,7 @@ def _find_image_problem(path: Path) -> str | None:
         return str(error)
     except Exception as error:  # decoders of damaged files raise nearly anything
         if _is_heic(path):
-            return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name that file"
+            return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name the JPEG file"
         fault = summarise_error(error, 1000).replace(str(path), path.name)
         return f"{path}: the image cannot be decoded ({fault}); fetch it again"
     return None

@@ -2,8 +2,8 @@
 
 Layout: float16, contiguous. Rows are read by their position in the file (pread), and PyTorch converts them to float32.
 A memory map is not used. Its pages count as the process's memory, up to the whole file in an epoch, and each row waits
-for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. This is
-negligible in a training step.
+for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. The
+difference is negligible in a training step.
 
 `benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of one size (`--regions`, `--size`). For
 rows of 16×128 / 25×256 / 49×1280, with one thread and the file in the page cache, they are:
@@ -44,9 +44,9 @@ class FeatureWriter(AbstractContextManager):
     """Writer of features.h5 and manifest.json in a folder. Both get their names only when every row is written.
 
     With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may be written
-    in any order and in parts. `crc` has a checksum of each row, `crc_pooled` of each vector alone. With `boxes`
-    every region has a box. An error in the block leaves no file. Raises UserError where a row is missing at the end of
-    the block, and OSError where the disk lacks room.
+    in any order and in parts. `crc` has a checksum of each row, and `crc_pooled` has a checksum of each vector
+    alone. With `boxes` every region has a box. An error in the block leaves no file. Raises UserError where a row is
+    missing at the end of the block, and OSError where the disk lacks room.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class FeatureStore:
     def pooled(self, rows: np.ndarray) -> np.ndarray:
         """Return pooled (B, P) float32 of images `rows` (B,), in any order, without reading regions.
 
-        An old file without `crc_pooled` has no checksums of vectors alone, so they are not compared here.
+        An old file without `crc_pooled` has no checksums of vectors alone, so the vectors are not checked here.
         """
         if self._vectors is not None:
             return self._vectors.pooled(rows)
@@ -282,7 +282,7 @@ class FeatureStore:
         if not len(rows):
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of a store of {self._shape[0]} rows")
+            raise IndexError(f"expected rows from 0 to {self._shape[0] - 1}, got rows {rows.min()} to {rows.max()}")
         file = self._file
         if file is None:  # two threads that open the file at once use two handles
             file = self._file = io.FileIO(self.path)

@@ -110,7 +110,7 @@ def write_prepared(
 
 
 def write_objects(objects: Mapping[str, Sequence[str]], images: Iterable[str], out: Path) -> None:
-    """Write objects.json: the names of the objects in each of `images`; none where an image has no annotations."""
+    """Write objects.json: the objects' names in each of `images`; an empty list for an image without annotations."""
     write_atomically(
         out / OBJECTS, serialise_with_checksum({"objects": {image: objects.get(image, []) for image in images}})
     )

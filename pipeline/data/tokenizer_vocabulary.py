@@ -72,7 +72,7 @@ class TokenizerVocabulary(Vocabulary):
             if len(numbers) + 1 > max_tokens:
                 raise UserError(
                     f"{name}: expected at most {max_tokens - 1} different tokens in the captions, got {len(numbers)}; "
-                    "choose a tokenizer with fewer"
+                    "choose a tokenizer with fewer tokens"
                 )
         numbers += [] if unknown is None else [unknown]
         words = tuple(tokenizer.id_to_token(number) for number in numbers)
@@ -112,7 +112,7 @@ class TokenizerVocabulary(Vocabulary):
         return [number for number in ids if number > 0]
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Return the text up to the first EOS, with tokens joined to words as the tokenizer does."""
+        """Return the text up to the first EOS, with tokens joined to words by the tokenizer."""
         numbers = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
         return " ".join(self.tokenizer.decode(numbers, skip_special_tokens=False).split())
 

@@ -87,10 +87,13 @@ class GeneratorSettings(DialogEncoderSettings):
         if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
             raise ValueError("decoder transformer needs layers and heads, decoder lstm takes neither: correct them")
         if self.heads is not None and self.hidden_dim % self.heads:
-            raise ValueError(f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}")
+            raise ValueError(
+                f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}; change one of them"
+            )
         if self.decoder == "transformer" and self.word_dim != self.hidden_dim:
             raise ValueError(
-                f"decoder transformer needs equal word_dim and hidden_dim, got {self.word_dim} and {self.hidden_dim}"
+                f"decoder transformer needs equal word_dim and hidden_dim, got {self.word_dim} and {self.hidden_dim}; "
+                "change one of them"
             )
 
 
@@ -135,8 +138,8 @@ class CandidateRankers(Section):
     def references(self, methods: Collection[str], agents: Mapping[str, type[Section]]) -> Iterator[NameReference]:
         """Yield the names in these keys that must exist; `agents`: the schema of each block of `pretrain`."""
         trained = [name for name, kind in agents.items() if kind is DiscriminatorSettings]
-        known, place = [*trained, *(PRIORS if trained else ())], ("evaluate", "candidate_rankers")
+        known, keys = [*trained, *(PRIORS if trained else ())], ("evaluate", "candidate_rankers")
         for method, rankers in self.candidate_rankers.items():
-            yield NameReference(method, methods, "method", place)
+            yield NameReference(method, methods, "method", keys)
             for ranker in rankers:
-                yield NameReference(ranker, known, "discriminator", (*place, method))
+                yield NameReference(ranker, known, "discriminator", (*keys, method))

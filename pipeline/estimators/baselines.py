@@ -107,8 +107,8 @@ class CenteredBaseline:
 class GroupStd:
     """Division by the standard deviation (n − 1) over the image's samples plus `epsilon` (GRPO as in TRL).
 
-    Images whose samples have nearly equal scores get the same weight as other images. The result is therefore no
-    gradient of the expected score.
+    Images whose samples have nearly equal scores get the same weight as other images. The result is therefore not
+    the gradient of the expected score.
     """
 
     epsilon: float = 1e-4

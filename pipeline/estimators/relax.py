@@ -3,8 +3,8 @@
 Let z be log p plus Gumbel noise. The control c is evaluated at the relaxed token, a softmax of z with a learned
 temperature. The gradient of its mean has two estimates: by the token's likelihood, and through the relaxed token. Their
 difference has mean 0. Where c is close to the score, the difference contains most of the noise of the score's gradient.
-The control of a token depends on its z and on the speaker's state before the token. It depends on nothing later, since
-later tokens depend on this token.
+The control of a token depends on its z and on the speaker's state before the token. It does not depend on later
+tokens, since they depend on this token.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class RelaxEstimator:
     ) -> tuple[Tensor, Tensor]:
         """Return the control's value c (M,) and ∂c/∂zᵢ · exp(zᵢ − z of the token) (M, V+1), with the control's graph.
 
-        Given the token, ∂zᵢ/∂log pᵢ is 1 − exp(zᵢ − z of the token); without it, 1. The same z serves both (the
-        coupling of Tucker et al. 2017), so the product is the difference of the two gradients.
+        Given the token, ∂zᵢ/∂log pᵢ is 1 − exp(zᵢ − z of the token); without the token, it is 1. The same z serves
+        both (the coupling of Tucker et al. 2017), so the product is the difference of the two gradients.
         """
         perturbed = perturbed.requires_grad_()
         control_value = self.control(states, perturbed)

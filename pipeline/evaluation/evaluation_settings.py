@@ -14,7 +14,8 @@ from pipeline.section import FromMapping, Name, Section
 
 
 class GallerySettings(Section):
-    """The hard gallery of an image: drawn images with similar facts, or the `images` nearest images, itself included.
+    """The hard gallery of an image: drawn images with similar facts, or the image and its nearest images,
+    `images` in total.
 
     `similarity`: facts, features (the pooled features, which judges also encode), or the name of a retriever in
     pretrain.

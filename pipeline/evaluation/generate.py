@@ -38,7 +38,7 @@ def generate_captions(
     """Generate the captions of each image of `batches` through `channel`, in order and without dropout.
 
     The token `unk` is never generated; −1: no token is masked. Random numbers depend on a batch's number (`step`)
-    alone. `dtype` is the type of large matrix products of an optimised speaker; None: that of the weights. Other
+    alone. `dtype` is the type of large matrix products of an optimised speaker; None: the weights' type. Other
     speakers keep the type of their weights.
     """
     speaker = optimize_for_decoding(speaker.to(device).eval(), dtype)

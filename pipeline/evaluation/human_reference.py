@@ -33,7 +33,7 @@ def measure_against_references(
 
 
 def measure_human_reference(prepared: PreparedData, rows: np.ndarray) -> dict[str, Any]:
-    """Return the statistics of `measure_against_references` of human captions of the images `rows` (M,).
+    """Return the statistics of `measure_against_references` for human captions of the images `rows` (M,).
 
     `human_diversity` depends on the number of captions, so it uses the first caption of each image. `human_reader` and
     `human_chair` compare each caption with the image's other captions; both are missing if no image has two captions.

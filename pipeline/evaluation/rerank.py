@@ -34,7 +34,8 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
 
     The margin is the image's score, the inner product with `images` (M, D), minus the highest score among `others` (N,
     D). `same` (M, N) bool marks the others that are the image itself; they are excluded. Among equally good candidates
-    the first is taken. Sums are computed in double precision and compared in single, as in metrics/retrieval.py.
+    the first is taken. Sums are computed in double precision and compared in single precision,
+    as in metrics/retrieval.py.
     """
     margins = candidates.new_empty(candidates.shape[:2])
     ranks = candidates.new_empty(candidates.shape[:2], dtype=torch.int64)

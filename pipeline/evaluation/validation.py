@@ -46,7 +46,7 @@ class Validation:
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
     unk: int  # token that is never generated; −1: none
-    dtype: torch.dtype | None = None  # type of large matrix products in generation; None: that of the weights
+    dtype: torch.dtype | None = None  # type of large matrix products in generation; None: the weights' type
     validation_judges: Mapping[str, Retriever] = field(default_factory=dict)
     hard_gallery: torch.Tensor | None = None
 

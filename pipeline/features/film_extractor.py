@@ -30,7 +30,7 @@ COLUMNS = 8
 
 
 def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Image.Image]:
-    """Yield the frames of a film that `choose_frame_indices` selects, as RGB, with one in memory at a time.
+    """Yield the frames of a film that `choose_frame_indices` selects, as RGB, with one frame in memory at a time.
 
     An animated image is a film, and a still image is a film of equal frames. Raises FileNotFoundError where there is no
     file, and UserError where the file cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
@@ -59,7 +59,7 @@ class FilmExtractor:
     def __init__(self, network: Extractor, settings: NetworkSettings):
         """Wrap `network`.
 
-        `settings.frames` is the number of a film's frames; with `settings.frames_per_second`, the largest number.
+        `settings.frames` is the number of a film's frames, or with `settings.frames_per_second` the largest number.
         """
         assert settings.frames is not None
         self.network, self.frames, self.concatenates = network, settings.frames, settings.vector == "times"

@@ -31,10 +31,10 @@ from pipeline.runtime.hub_prompts import PROMPTED
 
 
 class HubDualNetwork(GridNetwork):
-    """A dual encoder's vision tower as an `Extractor`: the vector is the image embedding, the regions are its patches.
+    """A dual encoder's vision tower as an `Extractor`: the vector is the image embedding.
 
-    The embedding lies in the space shared with captions and is not normalised. The model's own processor prepares
-    images.
+    The regions are the last hidden states of the patches. The embedding lies in the space shared with captions and is
+    not normalised. The model's own processor prepares images.
     """
 
     memory_format = torch.preserve_format
@@ -55,7 +55,7 @@ class HubDualNetwork(GridNetwork):
         if settings.weights != HUB or any(unsupported) or settings.image_size not in (0, size):
             raise UserError(
                 f"features: network {settings.network} takes weights: hub, options: {{}}, image_size, mean, std and "
-                "grid_size: null"
+                "grid_size: null; set these values"
             )
         processor = load_pretrained("AutoImageProcessor", name)
         self._patches = (size // vision_config.patch_size) ** 2

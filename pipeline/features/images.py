@@ -1,4 +1,4 @@
-"""Image decoding: files of any mode as upright 8-bit RGB, within a memory limit that all threads share."""
+"""Image decoding: files as upright 8-bit RGB, within a memory limit that all threads share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
 
-MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
+MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger image is reduced by an integer factor
 MEMORY = 800_000_000  # bytes for decoding, shared by all threads
 LARGE = 100_000_000  # bytes; after a larger decoding, freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
@@ -72,7 +72,8 @@ def decode_within(
         size = image.width * image.height
         if max_megapixels is not None and size > 1_000_000 * max_megapixels:
             raise UserError(
-                f"the photo has {size / 1e6:.1f} megapixels, and the limit is {max_megapixels:g}; make it smaller"
+                f"the photo has {size / 1e6:.1f} megapixels, and the limit is {max_megapixels:g}; make the photo "
+                "smaller"
             )
         if image.format in JPEG:
             decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
@@ -85,7 +86,7 @@ def decode_within(
         if (needed := max(decoder + source + 4 * result, (4 + bytes_per_pixel) * result)) > MEMORY:
             raise UserError(
                 f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
-                f"and the limit is {MEMORY / 1e9:g} GB; make it smaller"
+                f"and the limit is {MEMORY / 1e9:g} GB; make the image smaller"
             )
         with BUDGET.reserve(needed):
             image.load()
@@ -132,7 +133,7 @@ def open_within(path: Path, bytes_per_pixel: int = 4) -> Iterator[Image.Image]:
 
 
 def to_upright_rgb(image: Image.Image) -> Image.Image:
-    """Return a decoded image of any mode as upright 8-bit RGB without metadata, as a viewer shows it.
+    """Return a decoded image as upright 8-bit RGB without metadata, as a viewer shows it.
 
     An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels, and for
     integers outside 0 … 65,535.

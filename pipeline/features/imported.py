@@ -35,7 +35,7 @@ BATCH = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
-PARSING = threading.Lock()  # for NumPy's headers: before Python 3.12 its parser may raise SystemError in threads
+PARSING = threading.Lock()  # for NumPy's headers: before Python 3.12, Python's parser may raise SystemError in threads
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
@@ -105,7 +105,7 @@ def import_features(
                         raise UserError(
                             f"{image.file}: image {ids[image.row]} has regions of {image.regions.shape[1]} and a "
                             f"vector of {len(vector)} numbers, but image {ids[first.row]} has {size} and {length}; "
-                            "extract both with the same network"
+                            "extract all features with the same network"
                         )
                     indices = np.arange(min(len(image.regions), max_regions))
                     if len(image.regions) > max_regions:

@@ -58,7 +58,7 @@ def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[st
 
     The cache names a large file by the SHA-256 that the hub states. The cache names a small file by another
     digest, so its SHA-256 is not compared. Raises UserError where the content has another digest or the file has
-    another format. Raises UnreachableWeightsError where the file is neither cached nor can be fetched.
+    another format. Raises UnreachableWeightsError where the file is not cached and cannot be fetched.
     """
     from huggingface_hub import hf_hub_download
 
@@ -77,7 +77,7 @@ def fetch_hub_file(repository: str, file: str, name: str) -> tuple[Path, dict[st
     digest, expected = compute_sha256(path), path.resolve().name
     if re.fullmatch("[0-9a-f]{64}", expected) and digest != expected:
         raise UserError(
-            f"{path.resolve()}: the SHA-256 is {digest[:16]}…, not the file's name; remove it and fetch it again"
+            f"{path.resolve()}: the SHA-256 is {digest[:16]}…, not the file's name; remove the file and fetch it again"
         )
     return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": digest}
 
@@ -110,7 +110,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
     digest = compute_sha256(path)
     if prefix and not digest.startswith(prefix):
         raise UserError(
-            f"{path}: the SHA-256 begins with {digest[:16]}, not with {prefix}; remove it and fetch it again"
+            f"{path}: the SHA-256 begins with {digest[:16]}, not with {prefix}; remove the file and fetch it again"
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

@@ -52,7 +52,7 @@ class WordDetector(nn.Module):
     def pooled(self, regions: Tensor) -> Tensor:
         """Return vectors (B, 8·width): mean and maximum over the cells, each standardised.
 
-        In training, the batch's mean and deviation are used; otherwise their running averages over training batches.
+        The batch's mean and deviation are used in training, and their running averages over training batches otherwise.
         """
         return self.standardised(torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1))
 
@@ -107,7 +107,7 @@ class WordPrediction:
         return WordDetector(self.words, width)
 
     def initialise(self, detector: WordDetector, rows: np.ndarray) -> None:
-        """Initialise the biases with each word's frequency in at most 2,000 images, which saves epochs."""
+        """Initialise the biases with the logit of each word's frequency in at most 2,000 images, which saves epochs."""
         share = compute_word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))

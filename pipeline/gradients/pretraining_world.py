@@ -28,7 +28,7 @@ TEMPLATES = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per imag
 
 @dataclass(frozen=True)
 class PretrainingBatches:
-    """Batches of an epoch: one for each template, with that caption of every image."""
+    """Batches of an epoch: one for each template, with the template's caption of every image."""
 
     batch: Batch
 

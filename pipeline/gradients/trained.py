@@ -87,8 +87,8 @@ def measure_trained(
 
     `captions` is the smallest number of captions for the reference gradient. In the result, `error` is the standard
     error of the reference gradient relative to its norm; it is part of each row's `bias_error`. `seconds` is the CPU
-    time of a step. Candidates with a part of `OMITTED` in their names are skipped, and so are candidates with
-    ρ = 0, which equal straight-through.
+    time of a step. Candidates with a part of `OMITTED` in their names are skipped. Candidates with ρ = 0,
+    which equal straight-through, are skipped, too.
 
     Raises UserError where no candidate remains, and where the reference gradient's norm is within its standard error.
     """
@@ -120,12 +120,12 @@ def measure_trained(
     print_line(f"the gradient of {captions:,} captions")
     truth = average_gradients(unbiased, -(-captions // captions_per_step), TRUTH)
     captions_used = GROUPS * truth.steps * captions_per_step
-    square, noise = float(truth.mean.square().sum()), float(truth.spread.square().sum())
-    if not square > noise:
+    squared_norm, squared_error = float(truth.mean.square().sum()), float(truth.spread.square().sum())
+    if not squared_norm > squared_error:
         raise UserError(
-            f"--captions: expected a gradient that differs from 0, got a norm of {square**0.5:.2g} with a standard "
-            f"error of {noise**0.5:.2g} from {captions_used:,} captions of {len(world.batch)} images; raise "
-            "--captions, or use a run with more validation images"
+            f"--captions: expected a gradient that differs from 0, got a norm of {squared_norm**0.5:.2g} with a "
+            f"standard error of {squared_error**0.5:.2g} from {captions_used:,} captions of {len(world.batch)} images; "
+            "raise --captions, or use a run with more validation images"
         )
     rows = []
     for candidate in eligible:
@@ -141,7 +141,7 @@ def measure_trained(
         "samples": samples,
         "steps": GROUPS * -(-steps // GROUPS),
         "captions": captions_used,
-        "error": (noise / (square - noise)) ** 0.5,
+        "error": (squared_error / (squared_norm - squared_error)) ** 0.5,
         "rows": rows,
     }
 

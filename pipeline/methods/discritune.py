@@ -24,8 +24,8 @@ def discritune(
 ) -> Method:
     """Build REINFORCE on log p(image | caption), minus its running mean over earlier batches.
 
-    The probability is over the batch's images and, if the retriever has any, their neighbours. `captions` are samples,
-    as in REINFORCE, or found by the search of `rewards`, as in the published code. No human caption is used.
+    The probability is over the batch's images and their neighbours, if the retriever has neighbours. `captions` are
+    samples, as in REINFORCE, or found by the search of `rewards`, as in the published code. No human caption is used.
     """
     channel = Multinomial(objective.samples) if captions == "sampled" else rewards.search_trajectory
     score = TargetLogProbability(rewards.retriever, rewards.retriever.temperature)

@@ -249,7 +249,7 @@ def count_occurrences(words: Tensor, texts: Tensor) -> Tensor:
     """
     tokens = words.masked_fill(words < 0, -2)[:, None]  # -2 equals no token
     same = words.new_empty(len(texts), *(len(words), *texts.shape[1:]))
-    torch.eq(texts[:, None], tokens, out=same)  # into int16: on the CPU six times as fast as into bool
+    torch.eq(texts[:, None], tokens, out=same)  # int16 output is six times as fast on the CPU as bool
     counts, run = same.new_zeros(ORDERS, *same.shape[1:]), same
     for n in range(min(ORDERS, *same.shape[:2])):
         if n:

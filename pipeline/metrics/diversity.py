@@ -28,9 +28,9 @@ def measure_caption_diversity(
         unfinished            share of captions without EOS
         unknown               share of captions with the token `unk`
 
-    Shetty et al. (2017) compute Div-1 and Div-2 over several captions of one image. Here they run over all N captions,
-    one per image. They fall with N, so only equal N are comparable. Raises UserError if there are no captions or if
-    texts and ids differ in number.
+    Shetty et al. (2017) compute Div-1 and Div-2 over several captions of one image. Here they are computed over all N
+    captions, one per image. They fall with N, so only equal N are comparable. Raises UserError if there are no captions
+    or if texts and ids differ in number.
     """
     if len(captions) != len(tokens) or not len(captions):
         raise UserError(

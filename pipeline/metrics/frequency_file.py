@@ -58,7 +58,10 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
-            raise UserError(f"names {module}.{name}, which no file of document frequencies needs; it is not loaded")
+            raise UserError(
+                f"names {module}.{name}, which no file of document frequencies needs and which is not loaded; get the "
+                "file again"
+            )
         return ADMITTED[module, name]
 
 
@@ -133,8 +136,8 @@ def _pack(
             words = np.fromiter(map(ids.__getitem__, chain.from_iterable(ngrams)), np.int64, order * len(ngrams))
         except KeyError as error:
             raise UserError(
-                f"holds {error.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was "
-                "counted with another vocabulary"
+                f"holds {error.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; use "
+                "the file of the same vocabulary, or document_frequencies: null"
             ) from None
         if words.max(initial=0) > MAX_ID:
             raise UserError(

@@ -23,7 +23,7 @@ from typing import IO, cast
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
-_LINES_AHEAD = 16  # lines sent to METEOR before its answers are read; so many answers of 130 bytes fit into any pipe
+_LINES_AHEAD = 16  # lines sent to METEOR before its answers are read; 16 answers of 130 bytes fit into any pipe
 
 Score = tuple[float, list[float]]  # corpus score, and the score of each caption
 

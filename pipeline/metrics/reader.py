@@ -15,7 +15,7 @@ def compute_reader_statistics(captions: Sequence[Words], references: Sequence[Se
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
     `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` is the
-    share of content words that also occur in a reference; `colour_words` is this share of colour words. A share
+    share of content words that also occur in a reference; `colour_words` is the same share of colour words. A share
     without such words is omitted. Raises UserError if there are no captions or if captions and references differ in
     number.
     """

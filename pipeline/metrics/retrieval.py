@@ -148,7 +148,7 @@ def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) 
     if max(ranks) >= len(gallery):
         raise UserError(
             f"hard_negative_ranks: expected ranks up to {len(gallery) - 1}, the number of other training images; "
-            f"got {max(ranks)}; lower it"
+            f"got {max(ranks)}; lower the largest rank"
         )
     gallery_vectors, columns = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)

@@ -46,7 +46,7 @@ def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str]
 
 
 def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
-    """Return the server's METEOR, else this process's own. `timeout`: the limit in seconds for one set of captions.
+    """Return the server's METEOR, or else this process's own. `timeout`: the limit in seconds for one set of captions.
 
     Raises NotComputedError if there is no server and no Java runs.
     """
@@ -56,7 +56,7 @@ def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
 
 
 class SharedMeteor:
-    """Client of the server's `Meteor`; it starts its own process if the server ends or has another METEOR jar."""
+    """Client of the server's `Meteor`; the client starts its own process if the server ends or has another jar."""
 
     def __init__(self, address: str, timeout: float) -> None:
         """Connect to the server. Raises OSError if there is none."""

@@ -49,7 +49,7 @@ class Att2in(Decoder[Att2inState]):
         self.region = nn.Linear(region_size, hidden)
         self.key = nn.Linear(hidden, attention)
         self.query = nn.Linear(hidden, attention)
-        self.weight = nn.Linear(attention, 1, bias=False)  # a softmax ignores a bias
+        self.weight = nn.Linear(attention, 1, bias=False)  # a bias would not change the softmax
         self.from_word = nn.Linear(words, 5 * hidden)
         self.from_state = nn.Linear(hidden, 5 * hidden)
         self.from_regions = nn.Linear(hidden, 2 * hidden)

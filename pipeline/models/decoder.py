@@ -107,7 +107,7 @@ class Decoder(nn.Module, ABC, Generic[S]):
 
     @torch.no_grad()
     def divide_logits(self, temperature: float) -> None:
-        """Divide the output layer by `temperature`, and with it all logits."""
+        """Divide the output layer, and thus all logits, by `temperature`."""
         self.logit.weight.div_(temperature)
         self.logit.bias.div_(temperature)
 

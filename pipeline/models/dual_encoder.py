@@ -61,7 +61,7 @@ class DualEncoder(nn.Module):
         Raises UserError as `open_tokenizer` does.
         """
         limit = 2 * self.max_tokens
-        empty, full = self._tokenizer(["", "a " * limit], limit)  # the rows end in padding and in the end token
+        empty, full = self._tokenizer(["", "a " * limit], limit)  # their last tokens: padding, and the end token
         pads_with_end = int(full[-1] == empty[-1])  # as SigLIP's tokenizer does
         positions: Tensor = (self._tokenizer(list(captions), limit) != empty[-1]) * torch.arange(1, limit + 1)
         return (positions.amax(1) + pads_with_end).clamp(max=limit)

@@ -23,9 +23,10 @@ from pipeline.runtime.hub_loading import CAPTIONERS, check_config, import_transf
 from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProcessor
 from pipeline.types import Batch, make_caption_mask
 
-PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
+# kinds whose regions are tokens before the caption, unless the text side is in SEQ2SEQ
+PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))
 SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder takes the regions; the decoder attends to the encoder's states
-# text sides that can be trained, by kind of captioner
+# text sides that can be trained, by kind of captioner, for the kinds in PROMPTED that are not in PATCHED
 TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
 AXES = 3  # axes of the positions of patches: time, height, width
 RESERVED = 2  # positions that some text sides keep for padding
@@ -168,7 +169,10 @@ class HubDecoder(Decoder[HubState]):
             raise UserError("pretrain.speaker.lora needs peft: pip install 'saywhich[hub]'") from None
         targets = lora["targets"] or "all-linear"
         if not (lora["targets"] is None or all(isinstance(name, str) for name in lora["targets"])):
-            raise UserError("pretrain.speaker.lora.targets: must be a list of names, or null")
+            raise UserError(
+                f"pretrain.speaker.lora.targets: expected a list of names, or null, got {lora['targets']!r:.60}; set "
+                "one of these"
+            )
         lora_config = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
         try:
             inject_adapter_in_model(lora_config, self.text)

@@ -22,8 +22,8 @@ def optimize_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) ->
     """Return an inference-optimised copy of `speaker` without dropout or gradients, or `speaker` itself.
 
     `Att2in` on a CPU has an optimised form. A `GuidedDecoder` is always copied, around its optimised inner decoder. All
-    other speakers are returned unchanged. `dtype` is the precision of large matrix products; None: that of the weights,
-    with which captions stay the same. With another precision, such as bfloat16, some captions differ.
+    other speakers are returned unchanged. `dtype` is the precision of large matrix products; None: the weights'
+    precision, with which captions stay the same. With another precision, such as bfloat16, some captions differ.
     """
     if isinstance(speaker, GuidedDecoder):
         return GuidedDecoder(optimize_for_decoding(speaker.inner, dtype), speaker.gamma)

@@ -48,7 +48,9 @@ class SpeakerSettings(SpeakerSizes):
         sizes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
         if any((getattr(self, name) is None) == (name in sizes) for name in (*SIZES, "model")):
             verb = "takes" if hub else "takes the sizes"
-            raise ValueError(f"architecture {self.architecture} {verb} {', '.join(sizes)}, and no other")
+            raise ValueError(
+                f"architecture {self.architecture} {verb} {', '.join(sizes)}, and no other; set only these"
+            )
         if self.lora is not None and not hub:
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}; remove lora")
         heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
@@ -74,4 +76,6 @@ class PretrainedJudgeSettings(Section):
                 "CLIP or SigLIP of transformers"
             )
         if self.network.startswith("hub/") and (self.weights != "hub" or self.options):
-            raise ValueError(f"network {self.network} takes weights: hub, and no options")
+            raise ValueError(
+                f"network {self.network} takes weights: hub, and no options; set weights: hub and options: {{}}"
+            )

@@ -41,7 +41,7 @@ class TokenAwareDecoder(WrappedDecoder[S]):
     requires_grad = False
 
     def __init__(self, inner: Decoder, alpha: float) -> None:
-        """Wrap `inner`; all weights but the word embeddings are shared."""
+        """Wrap `inner`; all weights except the word embeddings are shared."""
         spec = {"kind": type(inner).__name__, "arguments": inner.arguments}
         super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": spec, "alpha": alpha})
         self.inner, self.alpha = inner, alpha
@@ -69,9 +69,9 @@ class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
         S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α
         L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens)
 
-    The second line is Bayes' rule over the image and its distractors. L0 is uniform before the first token. This is
-    the decoder of Cohn-Gordon et al. (2018), with words in place of characters. Its logits are log S0 + α log L0. With
-    α = 0, the decoder equals the speaker.
+    The second line is Bayes' rule over the image and its distractors. L0 is uniform before the first token. The
+    decoder is that of Cohn-Gordon et al. (2018), with words in place of characters. Its logits are log S0 + α log L0.
+    With α = 0, the decoder equals the speaker.
     """
 
     def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:

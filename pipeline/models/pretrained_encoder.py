@@ -31,12 +31,12 @@ def load_pretrained_encoder(
     if network != extracted_by:
         raise UserError(
             f"features.{settings.features}.network: expected {network}, as its text tower needs, got {extracted_by}; "
-            "set it and run the features stage again"
+            "set the expected network and run the features stage again"
         )
     if store.manifest.get("vector"):
         raise UserError(
             f"features.{settings.features}.vector: expected null, as the text tower of {network} needs, got "
-            f"{store.manifest['vector']}; set it and run the features stage again"
+            f"{store.manifest['vector']}; set null and run the features stage again"
         )
     if network.startswith(PREFIX):
         name = network.removeprefix(PREFIX)

@@ -13,10 +13,10 @@ from pipeline.runtime import devices
 
 
 class _DeviceIndependentRnn(nn.RNNBase):
-    """Recurrent layer that runs cuDNN in training mode, and an LSTM with contiguous states.
+    """Recurrent layer that runs cuDNN in training mode; the states of an LSTM are made contiguous.
 
-    cuDNN has a backward pass only in training mode; without dropout, both modes compute the same. A frozen listener is
-    in evaluation mode while a caption's gradient passes through it.
+    cuDNN has a backward pass only in training mode; without dropout, both modes compute the same result. A frozen
+    listener is in evaluation mode while a caption's gradient passes through it.
     """
 
     def forward(self, inputs: Any, state: Any = None) -> Any:

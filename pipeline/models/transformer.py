@@ -77,7 +77,7 @@ class Transformer(Decoder[TransformerState]):
         null_image: bool = False,
     ) -> None:
         if hidden % heads:
-            raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+            raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}; change one of them")
         super().__init__(vocabulary, hidden, max_words, dropout, collect_constructor_arguments(locals()))
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))

@@ -55,7 +55,8 @@ class JsonEntry(FilePosition):
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
         """Return `value[key]`, or `default` without this key.
 
-        Raises UserError unless the entry is an object and the result has the type `kind`; a bool is no int.
+        Raises UserError unless the entry is an object and the result has the type `kind`; a bool is not
+        an int here.
         """
         if not isinstance(self.value, dict):
             self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
@@ -84,7 +85,7 @@ class JsonFile:
             raise UserError(f"{file}: not JSON that can be read ({summarise_error(error)})") from None
         if line := _find_lone_surrogate(self.text):
             raise UserError(
-                f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half); "
+                f"{file}, line {line}: a lone surrogate (\\ud800 … \\udfff without its other half); "
                 "write the whole character"
             )
         if not isinstance(self.data, dict):

@@ -14,7 +14,7 @@ from pipeline.runtime.untrusted import leads_outside
 
 
 def make_caption(text: str, words: Any, position: FilePosition) -> AnnotatedCaption:
-    """Return a caption with single blanks between words; `words` None means that `tokenise` splits it.
+    """Return a caption with single blanks between words; `words` None means that `tokenise` splits `text`.
 
     Raises a UserError that names `position` for an empty caption, and for `words` that are not a list of words.
     """

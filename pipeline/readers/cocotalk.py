@@ -81,14 +81,14 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     if not isinstance(words, dict) or not words:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
     if data.get("bpe"):
-        raise UserError(f"{file}: its tokens are parts of words (`bpe`), which cannot be read here; write whole words")
+        raise UserError(f"{file}: its tokens are subwords (`bpe`), which cannot be read here; write whole words")
     ids: dict[str, int] = {}
     for index in range(1, len(words) + 1):
         word = words.get(str(index))
         if not isinstance(word, str) or word.split() != [word]:
             raise UserError(f'{file}: ix_to_word["{index}"] must be a word, not {show_json(word)}')
         if word in ids:
-            problem = f"is {show_json(word)}, which is word {ids[word]} already"
+            problem = f"is {show_json(word)}, which is word {ids[word]} already; remove one"
             raise UserError(f'{file}: ix_to_word["{index}"] {problem}')
         ids[word] = index
     if word != UNK_WORD:
@@ -116,7 +116,7 @@ def _read_labels(
         raise
     except FileNotFoundError:
         raise UserError(f"{file}: the file of labels is missing; copy it there") from None
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # as h5py raises them
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # errors of h5py
         raise UserError(
             f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)}); get it again"
         ) from None
@@ -136,12 +136,12 @@ def _read_labels(
         index = (last < first).argmax()
         raise UserError(f"{file}: image {index} has no captions ({FIRST} {first[index]}, {LAST} {last[index]})")
     if last[-1] != len(tokens):
-        raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1]}")
+        raise UserError(f"{file}: {LABELS} has {len(tokens)} captions, but {LAST} ends at {last[-1]}")
     is_word = tokens > 0
     length = is_word.sum(axis=1)
     expected: np.ndarray | int = length
     if lengths is not None:
-        expected = lengths if lengths.shape == length.shape else -1  # -1 is no length
+        expected = lengths if lengths.shape == length.shape else -1  # no caption has the length -1
     for problem, wrong in (
         (
             f"holds an id outside 0 … {vocabulary_size}, the words of {annotations}",

@@ -57,8 +57,8 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         captions[file][caption] = row
     if len(rows) < MIN_PHOTOS:
         raise UserError(
-            f"{table}: captions of {len(rows)} photo{'s' * (len(rows) > 1)}; {MIN_PHOTOS} are needed, two for each "
-            "split, and 60 or more are advisable"
+            f"{table}: the table has captions of {len(rows)} photo{'s' * (len(rows) > 1)}; {MIN_PHOTOS} are needed, "
+            "two for each split, and 60 or more are advisable"
         )
     if images:
         _warn_of_photos_without_row(table, images, rows.keys())

@@ -26,7 +26,7 @@ def parse_split(name: str, position: FilePosition) -> str:
     """
     split = "train" if name == "restval" else name
     if split not in SPLITS:
-        position.fail(f"the split {show_json(name)} is unknown; it is one of {', '.join(SPLITS)}, restval")
+        position.fail(f"the split {show_json(name)} is unknown; expected one of {', '.join(SPLITS)}, restval")
     return split
 
 

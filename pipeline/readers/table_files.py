@@ -59,7 +59,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
     columns = {}
     for name in wanted:
         if names.count(name) > 1:
-            raise UserError(f"{table}, row 1: there are two columns {name}")
+            raise UserError(f"{table}, row 1: there are two columns {name}; rename or remove one")
         if name in names:
             try:
                 columns[name] = content[name].cast(pa.string()).to_pylist()
@@ -73,7 +73,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
         elif name in required:
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
     if not content.num_rows:
-        raise UserError(f"{table}: the table has no rows")
+        raise UserError(f"{table}: the table has no rows; add one or more")
     for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if reader is _read_csv else 1):
         yield FileRow(table, number), {name: (text or "").strip() for name, text in zip(columns, texts, strict=True)}
 
@@ -100,7 +100,7 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
             convert_options=csv.ConvertOptions(column_types=column_types, strings_can_be_null=False),
         )
     except pa.ArrowInvalid as error:
-        raise UserError(f"{table}: not a CSV table ({' '.join(str(error).split())})") from None
+        raise UserError(f"{table}: not a CSV table ({' '.join(str(error).split())}); save it as CSV again") from None
     if invalid_rows:
         row = invalid_rows[0]
         FileRow(table, row.number).fail(
@@ -164,7 +164,7 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[st
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UserError(f"{table}: not a Parquet file ({summarise_error(error)})") from None
+        raise UserError(f"{table}: not a Parquet file ({summarise_error(error)}); write it again") from None
     if rows > MAX_ROWS:
         raise UserError(f"{table}: expected at most {MAX_ROWS:,} rows, got {rows:,}; split the table")
     if size > MAX_BYTES:

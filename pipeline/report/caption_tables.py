@@ -27,7 +27,8 @@ DIVERSITY = {
 }
 TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims that are true of their image
 DIVERSITY_NOTES = {
-    "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
+    "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; a lower value means more "
+    "variety.",
     "human_log_likelihood": "log p: mean log-probability that the speaker gives a token of human captions (words and "
     "EOS), in nats.",
 }
@@ -121,8 +122,8 @@ def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Ta
             [
                 f"{samples} captions drawn at random, and the {beams} captions of a beam of that width. CIDEr: mean "
                 "over these captions; Div-n: distinct n-grams per word of an image's captions; mBLEU-4: BLEU-4 of each "
-                "caption against the image's others, lower is more varied: of the corpus (self-critical.pytorch), and "
-                "as a mean over captions (Chen and Jin 2020)."
+                "caption against the image's others (a lower value means more variety): of the corpus "
+                "(self-critical.pytorch), and as a mean over captions (Chen and Jin 2020)."
             ],
         ),
     ]

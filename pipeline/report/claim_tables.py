@@ -19,7 +19,8 @@ from pipeline.report.tables import Table, TableColumn, fill_table, format_sign
 FILE = "claims.toml"
 NOTES = (
     "Verdict holds or fails: the 95% interval over test images and the differences of all seeds, at least two, are on "
-    "one side of 0; else open. Differences are the first method minus the second, in points, for CIDEr in hundredths. "
+    "one side of 0. Otherwise the verdict is open. Differences are the first method minus the second, in points, for "
+    "CIDEr in hundredths. "
     "All models share one pretraining: another pretraining changes differences by as much as their size.",
 )
 
@@ -59,12 +60,15 @@ def build_claims_table(results: Sequence[ClaimResult], score: str) -> Table:
         TableColumn("seeds", show=_format_seed_differences, text=True),
         TableColumn("verdict", show=_format_verdict, text=True),
     ]
-    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
+    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.statement, (), result) for result in results]
     return fill_table("claims", CLAIMS, rows, columns, NOTES, head="Claim")
 
 
 def list_resampled_points(result: ClaimResult) -> list[float] | None:
-    """Return the claim's difference in each resample of the test images, as a table shows it; None without any."""
+    """Return the difference in each resample of the test images; None without resamples.
+
+    The unit and the rounding are those of the table.
+    """
     if result.resampled is None:
         return None
     return (np.round(result.resampled * (1 if result.claim.judge else 100), 1) + 0.0).tolist()  # + 0.0: no −0

@@ -169,7 +169,10 @@ def _list_notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) ->
         resamples = f"{comparison.resamples:,} resamples of the test images"
         yield f"[95% intervals] over {resamples}, with these trained models{share}."
     if any(estimate.spread is not None for estimate in estimates):
-        yield "± is the standard deviation over (n) seeds, each read from its own curve where that reaches the value."
+        yield (
+            "± is the standard deviation over (n) seeds, each read from its own curve where the curve reaches the "
+            "value."
+        )
     if "§" in marks:
         yield (
             f"Marked §, {marks.count('§')} of {len(marks)} rows: every setting of the method has a higher "
@@ -259,7 +262,7 @@ def _make_difference_columns(
 def _choose_mark(reading: CurveReading) -> str:
     if reading.above:
         return "§"
-    return "‡" if reading.nearest is not None and reading.short > MAX_SHORT_SHARE else ""
+    return "‡" if reading.nearest is not None and reading.share_below_level > MAX_SHORT_SHARE else ""
 
 
 def _make_rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:

@@ -47,7 +47,7 @@ def draw_panels_png(panels: Sequence[PlotPanel]) -> bytes:
             axes.tick_params(labelbottom=False)
         axes.set_title(escape_math(panel.title), fontsize=10, loc="left")
     handles, labels = grid[0, 0].get_legend_handles_labels()
-    for axes in grid.flat[1:]:  # a panel may have lines that the first one lacks
+    for axes in grid.flat[1:]:  # a panel may have lines that the first panel lacks
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             if label not in labels:
                 handles.append(handle)

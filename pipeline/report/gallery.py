@@ -110,7 +110,8 @@ class GalleryView:
 def build_gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
     """Return the views: chosen settings, all settings, and for each level of the comparison one setting per curve.
 
-    The views of levels correspond to Figure 6 of PSST: captions of equal CIDEr that differ in recall, and the reverse.
+    The views of levels correspond to Figure 6 of PSST. There, captions have equal CIDEr and different recall, or equal
+    recall and different CIDEr.
     """
 
     def make_view(name: str, label: str, description: str, points: Iterable[Point | None]) -> GalleryView:

@@ -14,7 +14,7 @@ from pipeline.composition.method_modules import find_method_modules
 
 @cache
 def collect_method_cards() -> dict[str, MethodCard]:
-    """Return the cards of all methods by their names in params.yaml; imports torch.
+    """Return the cards of all methods by their names in params.yaml; the first call imports torch.
 
     A module that cannot be imported has no cards; the stages that train its methods report the error.
     """

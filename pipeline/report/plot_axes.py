@@ -144,7 +144,7 @@ def _compute_limits(values: Sequence[float], logarithmic: bool = False) -> tuple
     beyond 1 is a tenth of a decade.
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if logarithmic and max(-low, high) > 1:  # the axis is linear up to 1, which is about a decade long
+    if logarithmic and max(-low, high) > 1:  # the axis is linear up to 1; its linear part is about a decade long
         ends = [copysign(1 + log10(abs(end)), end) if abs(end) > 1 else end for end in (low, high)]
         margin = 0.06 * (ends[1] - ends[0]) or 0.1
         ends = [ends[0] - margin, ends[1] + margin]

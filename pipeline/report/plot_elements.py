@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Five of the first seven colours come from Okabe and Ito 2008; they remain distinct with common colour blindness.
-# The first is grey instead of black, and the sixth is a darker yellow, for contrast with white.
+# Five of the first seven colours come from Okabe and Ito 2008; these remain distinct with common colour blindness.
+# The first colour is grey instead of black, and the sixth is a darker yellow, for contrast with white.
 # page.css has a variable for each colour, --c0 … --c11: some are darker on white, and all are lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
            "#23318f", "#6b7d00")  # fmt: skip

@@ -78,8 +78,8 @@ def write_record(
     for title, table in titled_tables:
         if table != tables[title]:
             raise UserError(
-                f"{folder}: two tables have the title {title!r}; values of report.cider_levels must differ in the "
-                "third decimal place"
+                f"{folder}: two tables have the title {title!r}; values of report.cider_levels must differ "
+                "when rounded to three decimals"
             )
     if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} writes them")

@@ -131,7 +131,7 @@ def read_result(root: Path, name: str) -> ResultFile:
 
 
 def _format_json(value: Any, indent: str = "") -> str:
-    """Return mappings and lists of lists as JSON with one line per item, everything else on one line."""
+    """Return mappings and lists of lists as JSON with one line per item, and everything else on one line."""
     inner = indent + "  "
     if isinstance(value, Mapping) and value:
         items = [

@@ -108,7 +108,7 @@ def _build_panels(
 ) -> list[PlotPanel]:
     """Return one panel per entry of `metrics`: key in the histories, title, y axis label, and factor of the values.
 
-    A method with fewer than two values is omitted, and so is a panel without methods.
+    Methods with fewer than two values and panels without methods are omitted.
     """
     style, panels = choose_styles(results), []
     for key, title, y_label, scale in metrics:

@@ -73,8 +73,8 @@ def find_shared_captions(
 ) -> SharedCaptions | None:
     """Return up to PAIRS image pairs, each with a different caption of the control, and counts by the last judge.
 
-    Ranks are in the hard gallery if the score of `results` is. Returns None where no two images share a caption, or
-    where ranks or pictures are missing. Raises UserError as `read_captions` does.
+    Ranks are in the hard gallery if the score of `results` is HARD_RECALL. Returns None where no two images share a
+    caption, or where ranks or pictures are missing. Raises UserError as `read_captions` does.
     """
     judge = results.judges[results.first_and_last_judge[-1]]
     hard = results.score == HARD_RECALL

@@ -27,7 +27,7 @@ class TableColumn:
     label: str
     group: str = ""
     show: Callable[[Any], str | None] = str
-    text: bool = False  # text is aligned left, numbers right
+    text: bool = False  # text is aligned left; numbers are aligned right
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ OWN_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last ent
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of all files below `folder`, except hidden ones and any sha256.json, to its sha256.json."""
+    """Write the SHA-256 of all files below `folder`, except hidden files and any sha256.json, to its sha256.json."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     names = sorted(path.as_posix() for path in paths if path.name != CHECKSUMS and not _is_hidden(path))
     write_atomically(
@@ -106,7 +106,7 @@ def compute_data_digests(root: Path) -> dict[str, str]:
 def find_changed_input(weights: Path, root: Path) -> Path | None:
     """Return the first file below `root` that is missing or has changed since the training of `weights`, else None.
 
-    Weights without digests of these files pass, and so do damaged weights, because their reader reports them.
+    Weights without digests of these files pass. Damaged weights pass, too, because their reader reports them.
     """
     entry = _read_header_entry(weights, INPUTS)
     digests = entry if isinstance(entry, dict) else {}

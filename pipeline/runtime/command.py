@@ -73,7 +73,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 def end_process(status: int) -> NoReturn:
     """Run the exit handlers, flush the standard streams, and end this process with the exit status `status`.
 
-    The interpreter does not clear its modules, which takes most of a second after an import of PyTorch and numba.
+    The interpreter does not clear its modules, which would take most of a second after an import of PyTorch and numba.
     """
     atexit._run_exitfuncs()
     for stream in filter(None, (sys.stdout, sys.stderr)):

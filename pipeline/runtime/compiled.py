@@ -1,4 +1,4 @@
-"""Compilation of numeric loops by numba, and functions that it can vectorise."""
+"""Compilation of numeric loops by numba, and functions that numba can vectorise."""
 
 # mypy: disable-error-code="no-untyped-def"
 

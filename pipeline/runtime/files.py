@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LARGE = 2**22  # bytes of a file whose digest is cached
+LARGE = 2**22  # smallest size in bytes of a file whose digest is cached
 STALE = 600.0  # seconds after which a half-written file counts as abandoned
 DIGEST_CACHE = Path("data/checkpoints/digests")
 
@@ -89,7 +89,10 @@ def compute_sha256(path: Path) -> str:
 
 
 def look_up_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file. A large file is read again only if its path, size, time or inode changed."""
+    """Return the SHA-256 of a file. A large file is read again only if its path or its metadata changed.
+
+    The metadata are size, modification time and inode.
+    """
     status = path.stat()
     if status.st_size < LARGE:
         return compute_sha256(path)

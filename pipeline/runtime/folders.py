@@ -52,7 +52,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def check_replaceable(folder: Path, outputs: Collection[str]) -> None:
-    """Raise UserError where `folder` is a file, or contains files that an earlier run did not write (`outputs`)."""
+    """Raise UserError where `folder` is a file, or contains files other than the `outputs` of an earlier run."""
     if folder.is_dir():
         known = {*outputs, *(parent.as_posix() for name in outputs for parent in PurePosixPath(name).parents)}
         names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))

@@ -1,7 +1,7 @@
 """A home folder for a user unknown to the system, as in containers; importing this module sets HOME.
 
-For a user who is not in the system's list of users, `Path.home()` fails without HOME, and `getpass.getuser()` without
-USER or LOGNAME. MLflow, PyTorch and the caches then fail, too.
+For a user who is not in the system's list of users, `Path.home()` fails without HOME, and `getpass.getuser()` fails
+without USER or LOGNAME. MLflow, PyTorch and the caches then fail, too.
 """
 
 from __future__ import annotations

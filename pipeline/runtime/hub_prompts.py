@@ -32,7 +32,7 @@ class PromptedProcessor:
         self.size = pixels.shape[-1]
 
     def prepare(self, image: Image.Image) -> Tensor:
-        """Return the pixels (3, S, S) of an image; safe in threads. Raises UserError where the processor fails."""
+        """Return the pixels (3, S, S) of an image, thread-safely. Raises UserError where the processor fails."""
         return self._process_image(image)[0]
 
     def model_inputs(self, pixels: Tensor) -> dict[str, Tensor]:

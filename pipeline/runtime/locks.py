@@ -22,7 +22,7 @@ def hold_lock(path: Path, name: str) -> Iterator[None]:
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            print(f"{name}: another process is working on it; waiting for its end", file=sys.stderr, flush=True)
+            print(f"{name}: another process is working on it; waiting for that process", file=sys.stderr, flush=True)
             lock.acquire()
     except OSError:
         yield

@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 from pipeline.runtime import cache
 from pipeline.runtime.files import read_checked, write_checked
 
-# torch's names for its own library, for TF32 on a GPU, and for oneDNN on a CPU, which may use bfloat16 where it is fast
+# torch's names for its own library, for TF32 on a GPU, and for oneDNN on a CPU (in bfloat16 where bfloat16 is fast)
 OWN, TF32, ONEDNN = "highest", "high", "medium"
 REPEATS, ROWS, WEIGHTS = 5, 128, 3  # measurements of each product, rows of its input, and number of weights
 MAX_TIME_SHARE = 0.92  # oneDNN's share of the own library's time; a smaller gain does not justify other rounding

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pipeline.errors import UserError
 
-FULL = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
+MEMORY_ERROR_TEXTS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # parameters of mallopt(3)
 
 
@@ -34,12 +34,12 @@ def return_freed() -> None:
 
 def is_memory_error(error: BaseException) -> bool:
     """Return whether an error reports exhausted memory; PyTorch raises RuntimeError for it."""
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in MEMORY_ERROR_TEXTS)
 
 
 @contextmanager
 def explain_memory_error(subject: str, remedy: str) -> Iterator[None]:
-    """Raise UserError, `subject` and `remedy` in one line, where the block runs out of memory."""
+    """Raise UserError with `subject` and `remedy` in one line, where the block runs out of memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

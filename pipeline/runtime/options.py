@@ -55,7 +55,7 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
 
     Raises UserError for an unknown option, a number beyond ± its limit, and a value that is no null, bool, number, text
     or list. Options of MAPPINGS are mappings to such values, or null. Texts have at most MAX_LENGTH characters, and
-    lists at most MAX_LENGTH entries and MAX_DEPTH levels.
+    lists have at most MAX_LENGTH entries and MAX_DEPTH levels.
     """
     for name, value in options.items():
         problem = f"features.options: the network {network} does not accept {name}: {shorten(value)}"

@@ -1,7 +1,7 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of a calling program such as DVC.
 
-A request raises `StopRequest` at once, except during imports and in blocks that first save a checkpoint. PyTorch aborts
-the process if an exception reaches the C++ code that initialises its modules.
+In `raise_requests`, a request raises `StopRequest` at once, except during imports and in blocks that first save a
+checkpoint. PyTorch aborts the process if an exception reaches the C++ code that initialises its modules.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _State:
     waits = False  # whether a request waits for the end of a step
     request: signal.Signals | None = None  # the last request
     last_time = 0.0  # monotonic seconds at the last request that repeated no other
-    step_ended: threading.Event | None = None  # unless it is set in time, the request is repeated
+    step_ended: threading.Event | None = None  # unless this event is set within STEP seconds, the request is repeated
 
     @classmethod
     def record_request(cls, request: signal.Signals) -> bool:
@@ -131,7 +131,7 @@ def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
     ended = threading.Event()
     if watch and (links := _find_callers()):
         threading.Thread(target=_watch_callers, args=(links, ended), daemon=True).start()
-    # last, since the caller cannot catch an error that a handler raises before the block
+    # handlers are set last, since the caller cannot catch an error that a handler raises before the block
     previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -145,8 +145,8 @@ def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
 def postpone_requests() -> Iterator[Callable[[], bool]]:
     """Postpone the first request to end until the end of the block, for at most STEP seconds.
 
-    The yielded function returns whether there was a request. The block then saves its state and ends, and StopRequest
-    is raised.
+    The yielded function returns whether there was a request. After a request, the block saves its state and ends, and
+    StopRequest is raised.
     """
     _State.waits, _State.request = True, None
     try:
@@ -268,7 +268,7 @@ def _is_alive(process: Any) -> bool:
 
 
 def _get_start_time(process: Any) -> float:
-    """Return the start time; in this order, a parent gets the request before its children and starts no others."""
+    """Return the start time; in order of start, a parent gets the request before its children and starts no others."""
     return float(process.create_time())
 
 

@@ -1,4 +1,4 @@
-"""Readers of untrusted safetensors files, which accept only plain files with a bounded header and finite numbers."""
+"""Readers of untrusted safetensors files, with checks for plain files, bounded headers and finite numbers."""
 
 from __future__ import annotations
 

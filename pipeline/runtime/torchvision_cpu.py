@@ -35,7 +35,7 @@ def declare_operators() -> None:
     torch.library.impl("torchvision::nms", "CPU", plain_nms)
     import torchvision
 
-    # nms() checks this before it calls the operator; roi_align imports it under its own name and falls back
+    # nms() calls _has_ops before the operator; roi_align has imported the original _has_ops and falls back
     torchvision.extension._has_ops = lambda: True
 
 

@@ -80,10 +80,10 @@ class ContrastiveScore:
     """Contrastive score (WTF-RL, Eq. 2): τ times the log-ratios of a pair's exp(cosine / τ) to the sums over negatives.
 
     The negatives are other captions with the image, and other images with the caption. The pair itself is in no
-    denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus the hardest negative's
-    cosine. Negative captions are the whole batch's captions from the caption's own channel and from the channels
-    `captions`. In its own channel, the negatives of sample s are the samples s of the other images. Negative images are
-    the batch's images and their `neighbours` in the retriever, each once. Without a negative the score is 0.
+    denominator (decoupled). At a small `temperature` τ, each direction is close to the cosine minus the hardest
+    negative's cosine. Negative captions are the whole batch's captions from the caption's own channel and from the
+    channels `captions`. In its own channel, the negatives of sample s are the samples s of the other images. Negative
+    images are the batch's images and their `neighbours` in the retriever, each once. Without a negative the score is 0.
     """
 
     retriever: Retriever | Listener
@@ -169,5 +169,5 @@ def _append_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: T
 
 
 def _is_repeated(rows: Tensor) -> Tensor:
-    """Return a mask (n,) bool of the images `rows` (n,) that occur earlier in it."""
+    """Return a mask (n,) bool of the elements of `rows` (n,) that repeat an earlier element."""
     return (rows.unsqueeze(1) == rows).tril(-1).any(1)

@@ -87,7 +87,7 @@ class CollapseRecovery(nn.Module):
 
     The first `warmup` steps use all negatives. Then, when the mean hardest loss has stayed within a relative `width` of
     2·margin for `patience` steps, the next `steps` steps use all negatives again. A call without gradients, as in
-    evaluation, is no step.
+    evaluation, does not count as a step.
     GitHub issues report the collapse as a loss constant at 2·B·margin: DiscCaptioning#11, vsepp#27.
     """
 

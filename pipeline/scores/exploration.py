@@ -35,8 +35,9 @@ class SetDistance:
 class TokenEntropy:
     """Sum over a caption's tokens, EOS included, of the entropy of their distributions, in nats.
 
-    With `Pathwise` it is the maximum-entropy regularisation of policy gradients, with the sampled tokens held fixed
-    (Mnih et al. 2016). With `ScoreFunction` and the reduction "words", it is the unbiased entropy of whole captions.
+    With `Pathwise`, the sum is the maximum-entropy regularisation of policy gradients, with the sampled tokens held
+    fixed (Mnih et al. 2016). With `ScoreFunction` and the reduction "words", the gradient is unbiased for the entropy
+    of whole captions.
     """
 
     differentiable = True

@@ -1,4 +1,4 @@
-"""Slices with agents of their own: packages beside the captioning core. The core's packages import no slice."""
+"""Slices with agents of their own: packages outside the captioning core. The core's packages import no slice."""
 
 from __future__ import annotations
 

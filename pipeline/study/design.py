@@ -29,7 +29,7 @@ QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in 
 class StudyDesign:
     """Sizes and settings of a study; the defaults of `pairs` and `raters` are the values of Vered et al. (2019)."""
 
-    pairs: int = 300  # at most; also the number of images of the naturalness task
+    pairs: int = 300  # maximum; also the number of images of the naturalness task
     raters: int = 5  # per question
     rounds: int = 50  # per rater
     # empty: the paper's methods that were run, else all but the control and `pretrained`

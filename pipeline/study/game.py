@@ -21,7 +21,7 @@ GAME = "play"  # the value of `study` in rounds of the game
 
 
 class GameRound(OpenRecord):
-    """Round as the page saves it; `chosen` is the person's photo, and `listener` the listener's."""
+    """Round as the page saves it; `chosen` is the person's choice, and `listener` is the listener's choice."""
 
     shown: Annotated[list[Text], Field(min_length=2, max_length=1000)]
     right: Text

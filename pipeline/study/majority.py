@@ -69,8 +69,8 @@ class MajorityResult:
     def intraclass_correlation(self) -> float:
         """Return the correlation of two votes on one image, estimated from pairs of votes; each image counts once.
 
-        NaN where no image has two votes, or where all votes on such images are equal. Above 0, some images are harder
-        than others, so that another rater adds less information than another image.
+        NaN where no image has two votes, or where all votes on such images are equal. At a value above 0, some images
+        are harder than others, so that another rater adds less information than another image.
         """
         multiple = self.votes > 1
         votes, first = self.votes[multiple], self.first[multiple]

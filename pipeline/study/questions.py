@@ -1,9 +1,10 @@
 """Questions of a study: pairs of similar test images with each method's captions, and easy rounds for qualification.
 
-Vered et al. 2019, Section 7.3 and Appendix B. For methods of similar CIDEr, raters choose which of two similar images a
-caption describes (Table 4). For methods of similar recall, raters choose the better written of two captions of an image
-(Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its nearest
-image that is in no earlier pair. Nearness is the cosine of mean-centred pooled features.
+The design follows Vered et al. 2019, Section 7.3 and Appendix B. For methods of similar CIDEr, raters choose
+which of two similar images a caption describes (Table 4). For methods of similar recall, raters choose the better
+written of two captions of an image (Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined:
+each is an image and its nearest image that is in no earlier pair. Nearness is the cosine of mean-centred pooled
+features.
 """
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ def generate_naturalness_questions(
 def generate_easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
     """Yield the qualification's rounds: a training image, another image, a human caption of the first, a bad caption.
 
-    The human caption is the image's longest. The bad caption has its words in random order, with the last two repeated.
-    Raises UserError for fewer than 2 · QUALIFICATION training images.
+    The human caption is the image's longest. The bad caption has the same words in random order, with the last two
+    repeated. Raises UserError for fewer than 2 · QUALIFICATION training images.
     """
     rng = np.random.default_rng([seed, 2])
     rows = rng.permutation(prepared.rows("train"))[: 2 * QUALIFICATION].tolist()

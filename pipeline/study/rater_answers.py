@@ -131,7 +131,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
             for q, a in pairs
             if not q.qualification
         ]
-    cause = f"Left out, with fewer than {PASSED} right answers in the qualification"
+    cause = f"Raters left out, with fewer than {PASSED} right answers in the qualification"
     notes = [f"{cause}: {', '.join(failed)}."] if failed else []
     notes += [f"{repeated} answers to questions that the rater had answered before are left out."] if repeated else []
     return Answers(key, tuple(votes), tuple(notes))
@@ -145,7 +145,7 @@ def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
 
 
 def _read_key(path: Path) -> StudyKey:
-    """Read a study's key, whose name is a digest of its other content.
+    """Read a study's key; the study's name is a digest of the rest of the key.
 
     Raises UserError where the key is missing or was changed.
     """

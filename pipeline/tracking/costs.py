@@ -18,7 +18,7 @@ COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak mem
 
 
 def format_cost_report() -> str:
-    """Return a Markdown table with its caption, a row for each stage of `list_finished_runs`."""
+    """Return a Markdown table with its caption and a row for each stage of `list_finished_runs`."""
     return f"**Cost of each stage**\n\n{format_cost_table(list_finished_runs())}"
 
 

@@ -213,7 +213,7 @@ def _start_record(
 
 
 class Sender:
-    """Process that sends the records of all runs, started if no such process is alive."""
+    """Process that sends the records of all runs with one setting of MLflow, started if no such process is alive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -108,7 +108,7 @@ class Tracker:
             self.client.log_outputs(run_id, [LoggedModelOutput(model.model_id, 0)])
 
     def start_monitor(self, run_id: str) -> Any:
-        """Start MLflow's monitor of processor, memory, disk, network and any GPU; None where it is off or fails."""
+        """Start MLflow's monitor of processor, memory, disk, network and GPU; return None where it is off or fails."""
         if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true").lower() in ("false", "0"):
             return None
         from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor

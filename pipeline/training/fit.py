@@ -32,9 +32,10 @@ def run_training(
 
     metrics.json holds the history entry of the kept weights. Processor seconds are written beside the checkpoints
     (`write_processor_seconds`), so that `out` holds equal bytes after equal trainings. `checkpoints` is the folder of
-    this run's checkpoints; one is written every `seconds` seconds, and all are removed when the outputs are on disk.
+    this run's checkpoints; a checkpoint is written every `seconds` seconds, and all are removed when the outputs are on
+    disk.
 
-    `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
+    `roles` are the roles whose weights are written; None: all. `data` are digests of the data, stored with the weights.
     With several ranks, only rank 0 writes. Raises the errors of `Training.run`.
     """
     training.record = record.log_metrics

@@ -29,7 +29,7 @@ from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two reads of the losses, each of which synchronises with the device
 
-MAX_NORM_GROWTH = 100  # a mean gradient norm above this multiple of its largest earlier value prints a warning
+MAX_NORM_GROWTH = 100  # a mean gradient norm above this multiple of its largest earlier value causes a warning
 
 RecordMetrics = Callable[[dict[str, float], int], None]
 
@@ -121,7 +121,7 @@ class Training:
         The weights in `method` are then those of the last step, or of the best validation by `settings.select`. A
         checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
         training early. Raises StopRequest on that request. Raises UserError where training diverges, where validation
-        lacks the metric `settings.select`, and where ranks find different checkpoints.
+        lacks the metric `settings.select`, and where ranks read different checkpoints.
         """
         if checkpoints is not None:
             self._resume(checkpoints)

@@ -24,8 +24,9 @@ class Optimisation:
     order: Literal["random", "neighbourhoods", "look_alikes"] = "random"
     """Order of the images in an epoch; all orders but `random` put hard negatives into each batch.
 
-    With `neighbourhoods`, drawn scenes of a neighbourhood are consecutive. With `look_alikes`, images with similar
-    vectors are consecutive. These vectors are the listener's features, and groups are formed anew in each epoch.
+    With `neighbourhoods`, drawn scenes or films of a neighbourhood are consecutive. With `look_alikes`, images with
+    similar vectors are consecutive. These vectors are the listener's features, and groups are formed anew in each
+    epoch.
     """
     group_size: SmallCount = 4
     """Images per group of `look_alikes`."""

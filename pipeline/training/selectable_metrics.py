@@ -22,7 +22,7 @@ def build_select_validator(*metrics: str) -> AfterValidator:
         if select != "last" and optimisation.validate_every == 0:
             raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
         if optimisation.patience is not None and select == "last":
-            raise ValueError("patience needs a validation metric to wait for: set select, for example to recall@10")
+            raise ValueError("patience needs a validation metric: set select, for example to recall@10")
         if select not in ("last", *metrics):
             raise ValueError(f"select = {select} is not allowed: {' | '.join(('last', *metrics))}")
         return optimisation

@@ -181,7 +181,7 @@ def count_captions_per_image(settings: MethodSettings) -> int:
 
 
 def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: float) -> list[str]:
-    """Return a heading and a line for each method that trains a captioner of the hub; an empty list without any.
+    """Return a heading and a line for each method that trains a captioner of the hub; [] without such a method.
 
     `memory` (GB) is the GPU's memory; `teraflops` and `bandwidth` are as in `estimate_step_cost`. Raises UserError
     unless all three are finite and above 0.

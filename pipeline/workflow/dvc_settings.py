@@ -23,7 +23,7 @@ TEMPLATE = "plots.html"
 
 
 def write_local_settings(root: Path) -> None:
-    """Write the template of `dvc plots show`, and add to the local settings of the DVC repository at `root`."""
+    """Write the template of `dvc plots show`, and set the two local settings of the DVC repository at `root`."""
     from configobj import ConfigObj
 
     folder = root.resolve() / ".dvc"

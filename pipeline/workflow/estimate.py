@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.estimate", allow_abbrev=False)
     parser.add_argument("--machines", type=int, default=1)
     parser.add_argument(
-        "--cores", type=int, help="cores of one machine; for GPUs: jobs at once (default: SAYWHICH_CORES)"
+        "--cores", type=int, help="cores of one machine; for GPUs: jobs at once (default: SAYWHICH_CORES, or all)"
     )
     parser.add_argument("--memory", type=float, help="memory of one machine, in gigabytes")
     parser.add_argument("--overhead", type=float, default=0.0, help="additional seconds per job (BENCHMARKS.md)")

@@ -202,7 +202,7 @@ def count_parallel_cells() -> int:
     return int(value or count_cores())
 
 
-def count_gpus() -> int:
+def count_requested_gpus() -> int:
     """Return the amount of the Snakemake resource `gpu` that each job of a cell requests.
 
     The amount is 1 where this machine has an NVIDIA GPU that CUDA_VISIBLE_DEVICES does not hide ("" or −1), else 0.
@@ -235,7 +235,7 @@ def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     file = open(folder / "alive.lock", "w", encoding="utf-8")  # noqa: SIM115 (open as long as the process lives)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another process holds it, or the file system has no locks
+    except OSError:  # another process holds the lock, or the file system has no locks
         file.close()
         return None
     shutil.rmtree(folder / "locks", ignore_errors=True)

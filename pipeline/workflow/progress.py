@@ -104,7 +104,8 @@ class Progress:
     def _compute_seconds_left(self, now: float) -> float:
         """Return the seconds left with at most `max_parallel` stages at the same time.
 
-        Recorded costs are scaled by measured over recorded seconds of the stages that have ended.
+        Recorded costs are scaled by measured over recorded seconds of the stages that have ended, if
+        these recorded seconds exceed 30.
         """
         slowdown = self._measured_seconds / self._recorded_seconds if self._recorded_seconds > 30 else 1.0
         seconds = {stage: cost * slowdown for stage, cost in self._costs.items()}

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             )
         root, name = Path(), arguments[0]
         start, profile = parse_start(name), START.sub(r"\1", name)
-        is_last = start is None or start >= max(read_starts(root, profile), default=start)  # documents show its figures
+        is_last = start is None or start >= max(read_starts(root, profile), default=start)  # documents show this start
         figures = list_figures(root, profile) if is_last else []
         _check_no_photos(figures, root / "params.yaml", profile)
         print(write_record(root, name, figures, _compose_parameters, measure_claims))

@@ -34,7 +34,7 @@ from pipeline.runtime.command import USER_ERROR, report_failure
 from pipeline.runtime.files import compute_digest
 from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
-from pipeline.workflow.grid_cells import count_gpus, count_parallel_cells, list_cells
+from pipeline.workflow.grid_cells import count_parallel_cells, count_requested_gpus, list_cells
 from pipeline.workflow.progress import Progress, add_grid_cost, read_recorded_costs
 
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
@@ -284,7 +284,9 @@ def run_stale(jobs: DvcJobs) -> int:
         return 0
     jobs.nest_runs(make_profile_title())
     jobs.share_meteor()
-    if status := jobs.run_stages(stale, count_parallel_cells(), 1 if count_gpus() else count_parallel_cells()):
+    if status := jobs.run_stages(
+        stale, count_parallel_cells(), 1 if count_requested_gpus() else count_parallel_cells()
+    ):
         return status
     with signals.raise_requests():
         find_stale_stages()  # records that nothing is outdated, for the next time

@@ -1,8 +1,8 @@
 """Reuse of finished work: a grid cell that equals a method's own run copies that run's files, and the reverse.
 
-Each run by DVC or by the grid writes a note, named by the key of its work (`Stage.key`). The note has the folder of the
-outputs and their digests. A later run with the same key copies the outputs if their digests still match. Stages that
-are run by hand, and stages of several processes, always run.
+Each run by DVC or by the grid writes a note, named by the key of its work (`Stage.compute_key`). The note has the
+folder of the outputs and their digests. A later run with the same key copies the outputs if their digests still match.
+Stages that are run by hand, and stages of several processes, always run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def reuse_finished(
 ) -> Callable[[Stage], None]:
     """Return a function that copies the outputs `names` of a finished run with the stage's key, or else calls `run`.
 
-    `inputs` returns the paths of the stage's inputs, which the key includes (`Stage.key`).
+    `inputs` returns the paths of the stage's inputs, which the key includes (`Stage.compute_key`).
     """
 
     def run_or_copy(stage: Stage) -> None:

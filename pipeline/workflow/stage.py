@@ -112,7 +112,7 @@ class Stage:
         from pipeline.runtime import matmul_precision, ranks
 
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        if device.type == "cuda":  # evaluations need it, too; on a CPU, `build_training` chooses the precision
+        if device.type == "cuda":  # evaluations need the precision, too; on a CPU, `build_training` chooses it
             matmul_precision.choose_precision((), device)
         ranks.join_process_group(device)
         return device
@@ -130,8 +130,8 @@ class Stage:
     def compute_key(self, inputs: Sequence[Path]) -> str:
         """Return a digest of the stage's parameters, the content of its inputs, and the code that it imports.
 
-        The paths of the model and of the outputs do not change the key. In `train` and `adapt`, neither do the method's
-        name and its keys rerank and pragmatic, which only an evaluation uses.
+        The paths of the model and of the outputs do not change the key. In `train` and `adapt`, the method's name
+        and its keys rerank and pragmatic, which only an evaluation uses, do not change the key either.
         """
         prefix, params = f"methods.{self.instance}.", self.params.flatten()
         methods = [str(params[f"{prefix}from"])] if self.name == "train" else []

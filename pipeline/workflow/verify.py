@@ -1,7 +1,7 @@
 """`make verify`: a check that every DVC output, its cached copy, and every grid cell is unchanged since it was written.
 
-All bytes are read. `dvc status` trusts a file's size and time, and does not check its cache. dvc.lock is compared with
-dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a problem, too.
+All bytes are read. `dvc status` relies on a file's size and time, and does not check its cache. dvc.lock is compared
+with dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a problem, too.
 """
 
 from __future__ import annotations

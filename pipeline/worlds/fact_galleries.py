@@ -20,8 +20,8 @@ from pipeline.worlds.scenes.scene_facts import NO_NEIGHBOURHOOD, SCENE_FACTS, re
 def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """Return the function that builds each image's hard gallery from the facts.
 
-    A gallery holds the images of one neighbourhood. Images without a neighbourhood form a gallery by setting, weather
-    and light.
+    A gallery holds the images of one neighbourhood. Images without a neighbourhood form galleries by setting,
+    weather and light.
 
     Raises UserError if the file of facts is missing or a line is damaged. The function raises UserError for an image
     without facts.

@@ -1,4 +1,4 @@
-"""Contact sheet of bags: one HTML file with the photos inside, which needs no network."""
+"""Contact sheet of bags: one HTML file that contains the photos and needs no network."""
 
 from __future__ import annotations
 

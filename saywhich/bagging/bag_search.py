@@ -18,8 +18,8 @@ from saywhich.judging.thumbnails import Thumbnails
 from saywhich.photos import list_photo_files
 
 RULE = (
-    "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo is kept: by name, "
-    "and a folder's own photos before those of folders below it"
+    "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo by name is "
+    "kept, and a folder's own photos precede those of folders below it"
 )
 
 

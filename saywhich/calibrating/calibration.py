@@ -95,7 +95,7 @@ def calibrate_judges(
 
     For a file of Pascal-50S, compute the accuracy of the scores on its choices between two captions instead.
     Raises UserError for a file of another form, fewer than two images, an unknown judge or metric, and where there is
-    nothing to correlate. Raises UserError also for `references` beside Pascal-50S, and for a photo that a judge cannot
+    nothing to correlate. Raises UserError also for `references` with Pascal-50S, and for a photo that a judge cannot
     read.
     """
     check_metrics(metrics)

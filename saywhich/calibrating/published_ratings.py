@@ -119,7 +119,7 @@ def _find_address_column(values: Sequence[str]) -> int | None:
 
 
 def _find_first_rating_column(rows: Sequence[Sequence[str]]) -> int:
-    """Return the first column that has numbers in most of its cells with text; 0 where no column has.
+    """Return the first column that has numbers in most of its cells with text; 0 without such a column.
 
     A caption can be a number, or missing, in a row.
     """

@@ -33,8 +33,8 @@ class RankCorrelation:
 def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return τ-b and τ-c of N ratings and their scores (2,); with `counts` (R, N), of R resamples (R, 2).
 
-    Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
-    ratings are concordant, D discordant, and m is the smaller number of distinct values:
+    Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C and D are the
+    numbers of concordant and discordant pairs of ratings, and m is the smaller number of distinct values:
 
         τ-b = (C − D) / √(pairs with different ratings · pairs with different scores)
         τ-c = 2m (C − D) / (N² (m − 1))
@@ -89,7 +89,7 @@ def correlate(
     """Return the correlation of N `ratings` and `scores`; `owners` (N,) is each rating's image, below `images`.
 
     A resample draws images with replacement, and each drawn image brings all of its ratings. Ratings whose score is NaN
-    do not count, nor do resamples without a defined correlation.
+    and resamples without a defined correlation do not count.
     """
     scored = ~np.isnan(scores)
     ratings, scores, owners = ratings[scored], scores[scored], owners[scored]

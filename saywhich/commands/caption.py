@@ -95,7 +95,7 @@ def run(options: Namespace) -> int:
             unreadable = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
             captioner = open_captioner(options, ranked, samples, pragmatic, options.score or MARGIN)
-            unreadable = _write_captions(captioner.stream(photos, gallery), len(photos), outputs) + captioner.broken
+            unreadable = _write_captions(captioner.stream(photos, gallery), len(photos), outputs) + captioner.unreadable
     return int(unreadable + outputs.failed > 0)
 
 

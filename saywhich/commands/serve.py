@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
     if pretrained:
         pretrained_model = open_pretrained(options)
         models[name_pretrained_speaker(pretrained_model.speaker.source, models)] = pretrained_model
-    for model in models.values():  # numba compiles at first use; the first request must not wait for it
+    for model in models.values():  # numba compiles at first use: the compilation must not delay the first request
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]

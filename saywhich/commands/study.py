@@ -32,7 +32,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--send", metavar="URL", help="the address to which pages also send answers by POST")
     for name, text in (
-        ("pairs", "the number of pairs of similar images"),
+        ("pairs", "the largest number of pairs of similar images"),
         ("raters", "the number of raters of each question"),
         ("rounds", "the largest number of rounds of one rater"),
     ):

@@ -8,7 +8,7 @@ from pipeline.data.corpus import tokenise
 from pipeline.metrics.chair import find_mentioned_objects
 
 HUMAN, RULE = "human", "a photo of a NOUN"
-NOTHING = "something"  # the noun of an image without a named object
+DEFAULT_NOUN = "something"  # the noun of an image without a named object
 VOWELS = tuple("aeiou")
 
 Captions = Sequence[Sequence[str]]
@@ -31,7 +31,7 @@ def make_rule_row(captions: Captions, references: Captions) -> list[list[str]]:
         names = (name for text in (*reference_texts, *texts) for name in find_mentioned_objects(tuple(tokenise(text))))
         noun = next(names, None)
         if noun is None:
-            captions_by_rule.append([f"a photo of {NOTHING}"])
+            captions_by_rule.append([f"a photo of {DEFAULT_NOUN}"])
         else:
             captions_by_rule.append([f"a photo of {'an' if noun.startswith(VOWELS) else 'a'} {noun}"])
     return captions_by_rule

@@ -150,7 +150,9 @@ def _compare_pair(
 ) -> PairComparison:
     keys = [key for key in judgement.keys if key in first.scores and key in second.scores]
     resamples = {
-        key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn
+        key: second.resampled[key] - first.resampled[key]
+        for key in keys
+        if key in first.resampled and key in second.resampled
     }
     values = {key: second.scores[key].value - first.scores[key].value for key in keys}
     p_values = [compute_two_sided_p_value(values[key], resamples[key]) for key in resamples]

@@ -119,7 +119,7 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
         yield from _read_token_lines(path, caption_set)
     elif ending != ".json":
         if ending in SPREADSHEETS:
-            raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
+            raise UserError(f"{path}: is a spreadsheet; save it as “CSV UTF-8” and give that file")
         if ending not in READERS:
             file_kind = f"the ending {ending!r}" if path.exists() else "no such file"
             kind = "a folder" if path.is_dir() else file_kind

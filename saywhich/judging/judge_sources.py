@@ -76,7 +76,7 @@ JUDGES = (
 
 
 def open_judge(name: str | CaptionJudge) -> CaptionJudge:
-    """Open the judge `name`; return a given judge as it is.
+    """Open the judge `name`; return a given judge unchanged.
 
     Raises UserError where no kind of judge has such a name, or where the judge cannot be loaded.
     """

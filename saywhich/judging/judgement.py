@@ -37,9 +37,9 @@ class JudgeOptions:
     """Settings of a judgement.
 
     `judges` are names (saywhich/judging/judge_sources.py) or judges; `neighbours` is a name. `hard` is the number of
-    images in a hard gallery; `galleries` gives the galleries themselves. `near_duplicates`: whether galleries keep
-    near-duplicates. `instances` are COCO's instance files. `metrics` are names of the metrics against references; None:
-    all that can run. `ids` is a table of image_id and file.
+    images in a hard gallery; `galleries` gives the galleries themselves. `near_duplicates` states whether galleries
+    keep near-duplicates. `instances` are COCO's instance files. `metrics` are names of the metrics against references;
+    None stands for all that can run. `ids` is a table of image_id and file.
     """
 
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,)
@@ -55,14 +55,14 @@ class JudgeOptions:
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """Captions of M images with their scores; `drawn` are the scores in every resample of the images."""
+    """Captions of M images with their scores; `resampled` are the scores in every resample of the images."""
 
     name: str
     captions: Sequence[Sequence[str]]
     references: Sequence[Sequence[str]]
     scores: Mapping[ScoreKey, ScoreValues] = field(default_factory=dict)
     ranks: Mapping[str, CaptionRanks] = field(default_factory=dict)  # by judge
-    drawn: Mapping[ScoreKey, np.ndarray] = field(default_factory=dict)
+    resampled: Mapping[ScoreKey, np.ndarray] = field(default_factory=dict)
 
     def value(self, judge: str, name: str) -> float:
         """Return a score; `judge` is "" for scores that no judge gives."""
@@ -70,7 +70,7 @@ class JudgedRow:
 
     def compute_interval(self, key: ScoreKey) -> tuple[float, float] | None:
         """Return a score's 95 % interval over images; None for scores of the whole set of captions."""
-        return compute_score_interval(self.drawn.get(key))
+        return compute_score_interval(self.resampled.get(key))
 
     def best_ranks(self, judge: str, hard: bool = False) -> np.ndarray:
         """Return each image's best rank by its captions (M,) float64, among all images or in its hard gallery.
@@ -165,7 +165,7 @@ def judge_captions(
             row_scores |= score_text_quality(row.captions, row.references, annotated)
     resampled = resample_scores(scores, len(files), options.resamples)
     judged_rows = [
-        replace(row, scores=row_scores, ranks=row_ranks, drawn=row_resampled)
+        replace(row, scores=row_scores, ranks=row_ranks, resampled=row_resampled)
         for row, row_scores, row_ranks, row_resampled in zip(all_rows, scores, ranks, resampled, strict=True)
     ]
     return Judgement(

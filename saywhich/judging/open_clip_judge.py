@@ -52,9 +52,9 @@ class OpenClipJudge:
     ) -> None:
         """Build the model `name`, such as open_clip/ViT-B-32.openai, with `weights` HUB or a safetensors file.
 
-        `image_size` 0 stands for the architecture's size. `metric` is the published score by these weights; None:
-        CLIPScore, unless the model is a SigLIP. Raises UserError for an unknown model, and where the weights cannot be
-        loaded or fetched.
+        `image_size` 0 stands for the architecture's size. `metric` is the published score by these weights; None
+        stands for CLIPScore, unless the model is a SigLIP. Raises UserError for an unknown model, and where the weights
+        cannot be loaded or fetched.
         """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _get_image_size(name), weights, options=options or {})
@@ -117,6 +117,6 @@ def _explain_unreachable(name: str) -> str:
     repository, _, file = (open_clip.get_pretrained_cfg(architecture, tag) or {}).get("hf_hub", "").rpartition("/")
     file = (file or "open_clip_model.safetensors").replace("pytorch_model.bin", "model.safetensors")
     return (
-        f"--judge {name}: its weights are not on this machine and cannot be fetched; where there is a network run "
+        f"--judge {name}: its weights are not on this machine and cannot be fetched; where there is a network, run "
         f"`hf download {repository} {file} --local-dir FOLDER` and give --judge {name}=FOLDER/{file}; {OFFLINE}"
     )

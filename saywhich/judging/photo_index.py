@@ -19,7 +19,7 @@ class PhotoIndex:
 
     A photo's name is its path below the folder, its file name, or its file name without the extension. A longer path
     that ends in such a name, and a name with another extension, are also found if no photo has exactly that name.
-    COCO's ids are looked up in the constructor's table `files`; other ids, at the end of the file names.
+    An id is looked up in the constructor's table `files`, or else at the end of the file names.
     """
 
     def __init__(self, folder: str | Path, files: Mapping[int, str] | None = None) -> None:

@@ -107,7 +107,7 @@ def score_by_references(
 
 
 def list_computable_scores(names: Sequence[str] | None) -> list[str]:
-    """Return the names of the scores of the metrics `names`; None: all, but SPICE only with its parser installed."""
+    """Return the names of the scores of the metrics `names`; None stands for all, except SPICE without its parser."""
     from pipeline.metrics.java import NotComputedError
     from pipeline.metrics.registry import METRICS
 

@@ -38,7 +38,7 @@ class PretrainedCaptioner:
     batch: int = BATCH
     pragmatic: PragmaticDecoding | None = None
     score: str = MARGIN
-    broken: int = 0
+    unreadable: int = 0
 
     def stream(self, files: Sequence[Path], gallery: Sequence[Path] = ()) -> Iterator[tuple[list[Path], list[Caption]]]:
         """Yield the readable photos and a caption of each, in batches; report each other photo in a line on stderr.
@@ -58,7 +58,7 @@ class PretrainedCaptioner:
         embedded_photos = EncodedPhotos(torch.from_numpy(all_photos.vectors), all_photos.contents)
         row_by_file = {file: row for row, file in enumerate(all_photos.files)}
         rows = [row_by_file[file] for file in gallery if file in row_by_file]
-        self.broken = len(gallery) - len(rows)
+        self.unreadable = len(gallery) - len(rows)
         among = embedded_photos.select(rows)
 
         def read(indices: Sequence[int]) -> PretrainedFeatures:

@@ -51,8 +51,8 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     """Write the captioner `name` into the folder `out` in the precision that its config states, and load it from there.
 
     The precision is float32 where the config states none, or another than float32, bfloat16 and float16. The new
-    folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything but an
-    earlier export, where transformers cannot save the captioner, and as `PretrainedSpeaker` does.
+    folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds other files
+    than an earlier export's, where transformers cannot save the captioner, and as `PretrainedSpeaker` does.
     """
     check_replaceable(out, _list_exported_names(out))
     source = name.removeprefix(PREFIX)

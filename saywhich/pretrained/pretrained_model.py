@@ -32,7 +32,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     """A pretrained speaker and a pretrained listener; without a listener (None), images are captioned but not ranked.
 
     The model takes the images that a trained `Model` takes, except films.
-    `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
+    `batch` is the number of photos in one batch; None stands for 8, or for 1 with sampling or pragmatic decoding.
     """
 
     photos_at_once = PHOTOS

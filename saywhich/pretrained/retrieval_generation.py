@@ -90,7 +90,7 @@ class RetrievalProcessor:
     ) -> None:
         """Take embeddings `images` (B, 1+D, H), and a function `encode` from tokens (N, T) to embeddings (N, H).
 
-        `begins_caption`: captions include the prompt, the tokens before the first step; otherwise they omit it.
+        With `begins_caption`, captions include the prompt, the tokens before the first step; otherwise they omit it.
         """
         self._alpha, self._images, self._encode = alpha, images, encode
         self._temperature, self._considered = temperature, considered

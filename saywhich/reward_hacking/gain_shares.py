@@ -113,7 +113,7 @@ def summarise_hacking(judgement: Judgement) -> RewardHacking:
     gains = [
         each
         for score in SCORES
-        if all(ScoreKey(judge, score) in first.drawn for judge in judgement.judges)
+        if all(ScoreKey(judge, score) in first.resampled for judge in judgement.judges)
         for each in _compute_gains(first, second, reward, others, score)
     ]
     ngram_growth = find_grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
@@ -140,7 +140,7 @@ def _compute_gains(
 ) -> list[JudgeGain]:
     def compute_difference(judge: str) -> tuple[float, np.ndarray]:
         key = ScoreKey(judge, score)
-        return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
+        return second.scores[key].value - first.scores[key].value, second.resampled[key] - first.resampled[key]
 
     reward_gain, reward_resamples = compute_difference(reward)
     reward_interval = compute_interval(reward_resamples)

@@ -24,7 +24,7 @@ from saywhich.rewarding.reward_scores import compute_contrastive_reward, compute
 
 CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE = "contrastive", "hard", "clip_score"
 SCORES = (CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE)
-KEPT = 2**16  # photos whose embeddings are kept
+CACHE_SIZE = 2**16  # photos whose embeddings are cached
 PHOTOS_AT_ONCE = 32
 
 
@@ -122,7 +122,7 @@ class CaptionReward:
             )
             embeddings |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
         self._cache |= {key: embeddings[key] for key in new}
-        while len(self._cache) > KEPT:
+        while len(self._cache) > CACHE_SIZE:
             del self._cache[next(iter(self._cache))]
         row_by_key = {key: row for row, key in enumerate(distinct)}
         rows = [embeddings[key] for key in distinct]

@@ -42,7 +42,7 @@ def _score_own_image(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor
 
 
 def _score_look_alikes(captions: Tensor, owners: Tensor, look_alikes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return cosines (N, K) with the look-alikes of each caption's photo, and (N, K) bool: True where no photo is."""
+    """Return cosines (N, K) with the look-alikes of each caption's photo, and (N, K) bool: True without a photo."""
     cosines = torch.stack(
         [look_alikes[owner].double() @ caption.double() for owner, caption in zip(owners, captions, strict=True)]
     )

@@ -1,4 +1,4 @@
-"""One cluster for all tests of this folder, and a toy world whose grid has run on one machine."""
+"""One Slurm cluster for the tests of this folder, and a toy world whose grid has run on one machine."""
 
 import signal
 import sys

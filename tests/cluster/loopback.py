@@ -47,7 +47,7 @@ def wait_until(condition: Callable[[], object], description: str, seconds: float
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{description}: not within {seconds:.0f} s")
+            raise TimeoutError(f"expected {description} within {seconds:.0f} s; see the logs of the services")
         time.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""The grid on a real Slurm: killed jobs resume from their checkpoints and end with the digests of one machine."""
+"""The grid on a real Slurm: killed jobs resume from checkpoints and end with the digests of the run on one machine."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from pipeline.training.loop import LOG_EVERY
 # The tests need no GPU, and Snakemake first checks jobs after one second. The profile has all other options.
 GRID = ["snakemake", "--workflow-profile", "profiles/slurm", "--slurm-init-seconds-before-status-checks", "1"]
 GRID += ["--set-resources", *(f"{rule}:gpu=0" for rule in ("train", "adapt", "evaluate"))]
-PARENT_RUN = "the grid on Slurm"  # the parent of its runs in MLflow
+PARENT_RUN = "the grid on Slurm"  # the parent of the grid's runs in MLflow
 TIMEOUT = 900.0  # seconds, enough for a busy machine
 
 

@@ -59,7 +59,7 @@ def build_cell(method: str, cider: float | None, own: float | None, **settings: 
 
 
 def build_grid() -> list[dict[str, Any]]:
-    """Return three methods along λ: a higher λ has more recall and less CIDEr. One method has two seeds."""
+    """Return three methods along λ: a higher λ has a higher recall and a lower CIDEr. One method has two seeds."""
     cells = []
     for lam, cider, own in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0)):
         for seed in (1, 2):
@@ -290,15 +290,17 @@ def build_full_grid() -> list[dict[str, Any]]:
     cells = []
     for lam, mean_cider, discriminability in steps:
         for seed in (1, 2):
-            nudge = 0.01 * (seed - 1.5)
-            for rho, lift in ((0.0, -0.06), (0.25, 0.03), (0.5, 0.02), (0.75, 0.02), (1.0, -0.03)):
+            seed_offset = 0.01 * (seed - 1.5)
+            for rho, rho_offset in ((0.0, -0.06), (0.25, 0.03), (0.5, 0.02), (0.75, 0.02), (1.0, -0.03)):
                 options = {"lambda": lam, "rho": rho, "mix": "caption", "seed": seed}
                 cells.append(
-                    build_full_cell("psst_multinomial", mean_cider + nudge, discriminability + lift, **options)
+                    build_full_cell(
+                        "psst_multinomial", mean_cider + seed_offset, discriminability + rho_offset, **options
+                    )
                 )
             options = {"lambda": lam, "seed": seed}
             cells.append(
-                build_full_cell("st_multinomial", mean_cider - 0.02 + nudge, discriminability - 0.05, **options)
+                build_full_cell("st_multinomial", mean_cider - 0.02 + seed_offset, discriminability - 0.05, **options)
             )
         cells.append(
             build_full_cell("reinforce", mean_cider - 0.03, discriminability - 0.10, **{"lambda": lam, "seed": 1})

@@ -117,7 +117,7 @@ def test_the_api_describes_itself(server):
         (
             {"photos": [base64.b64encode(b"no photo").decode()]},
             422,
-            "photo 1: not a photo that can be decoded (expected JPEG, PNG, WEBP, GIF, BMP, TIFF); send another file",
+            "photo 1: is not a photo that can be decoded (expected JPEG, PNG, WEBP, GIF, BMP, TIFF); send another file",
         ),
         ({"photos": ["aGk="] * 13}, 422, "13 photos; send at most 12 at once"),
         (

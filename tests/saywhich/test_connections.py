@@ -107,6 +107,6 @@ def test_a_new_client_is_answered_where_all_connections_wait(data):
         assert get(port) == b"ok"
         closed = [is_closed(client, 0.5) for client in clients]
         assert closed[:7] == [True] * 7, "expected the connections that waited longest to be closed"
-        assert sum(closed) == 8, "expected one more closed connection, in place of the new client"
+        assert sum(closed) == 8, "expected one more connection to be closed for the new client"
         for client in clients:
             client.close()

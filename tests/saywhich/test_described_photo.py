@@ -33,9 +33,9 @@ PROFILE = PROFILE[:24] + bytes(12) + PROFILE[36:]
 
 
 def make_photo(kind: str) -> bytes:
-    """Return a photo; `kind` is a format with a variant.
+    """Return a photo; `kind` is a format, or WEBP with a variant.
 
-    Kinds of JPEG, PNG and "WEBP metadata" have a colour profile and Exif.
+    The kinds "JPEG", "PNG" and "WEBP metadata" have a colour profile and Exif.
     """
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (21, 30, 3), np.uint8))
     exif, out = Image.Exif(), BytesIO()

@@ -100,7 +100,7 @@ def test_the_card_has_description_and_measurements(trained_model, tmp_path):
     assert values == {"CIDEr": 0.735, "R@1 (hard), own listener": 50.0, "R@10, own listener": 100.0}
     assert "lambda 0.01" in text
     assert "`data=toy|decode=beam:2`" in text
-    assert "not stated: ask whoever owns the photos" in text
+    assert "not stated: ask the owner of the photos" in text
     assert "a dog 4" in text
     assert re.search(r"\| CIDEr \| 0\.735 \| 0\.(69|70)\d to 0\.7[67]\d \|", text)
 

@@ -30,7 +30,7 @@ def load_failing(folder) -> str:
 
 
 def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
-    saywhich.load(folder).caption([photos / "a.jpg"])  # imports the modules that are needed at first use
+    saywhich.load(folder).caption([photos / "a.jpg"])  # this call imports the modules that a first use needs
     assert not [outcome for outcome in try_hostile_values(folder, photos / "a.jpg", DRAWS) if outcome]
 
 

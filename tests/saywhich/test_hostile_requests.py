@@ -34,7 +34,7 @@ def test_a_model_that_is_named_many_times_is_refused_at_once(page_server):
     photo = hostile.encode_image((60, 40), "PNG")
     for times, line in (
         (20_000, "expected at most 4,000 values in a request; send fewer photos at once"),
-        (2, "a model is named more than once"),
+        (2, "a model is named more than once; name each model once"),
     ):
         status, content = page_server.post(
             "/caption", hostile.make_caption_body([photo], models=["psst_multinomial"] * times)
@@ -131,13 +131,13 @@ def test_work_ends_soon_after_its_client_disconnects_or_its_time_is_over(model, 
     answered.set()
     queues[0]._seconds = 600
     assert call_app(app, hostile.make_normal_body(), wait_forever)[0]["status"] == 200
-    assert len(captioned) <= 2, "expected one photo of the abandoned request, and one of the honest request"
+    assert len(captioned) <= 2, "expected one photo of the abandoned request, and one of the normal request"
 
 
 @pytest.mark.parametrize(
     ("limits", "line"),
     [
-        (UploadLimits(captions=9), "2 photos, 1 models and 5 candidates are 10 captions; at most 9 at once"),
+        (UploadLimits(captions=9), "2 photos, 1 models and 5 candidates are 10 captions; ask for at most 9 at once"),
         (UploadLimits(megapixels_together=0), "the photos have more than 0 megapixels together; send fewer"),
     ],
 )

@@ -115,7 +115,7 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
         margins = scores[:, i] - np.delete(scores, i, 1).max(1)
         assert caption.margin == pytest.approx(margins.max(), abs=1e-6)
         assert caption.text == caption.candidates[0] == sampled.candidates[margins.argmax()]
-        assert caption.of == 3, "the photo itself is one of the three"
+        assert caption.of == 3, "expected the photo itself among the three photos"
         assert (caption.rank == 1) == (caption.margin > 0)
     assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
 
@@ -128,7 +128,7 @@ def test_where_no_other_photo_is_left_the_caption_most_similar_to_the_photo_is_t
         caption = model.caption(["a.jpg"], samples=8, among=among, seed=3)[0]
         assert (caption.text, caption.rank, caption.of) == (similar.text, 1, 1)
     caption, _ = model.caption(["a.jpg", "b.jpg"], samples=8, among=["a.jpg"], seed=3)
-    assert (caption.text, caption.of) == (similar.text, 1), "another photo of the call does not count"
+    assert (caption.text, caption.of) == (similar.text, 1), "expected another photo of the call not to count"
 
 
 def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, photos):

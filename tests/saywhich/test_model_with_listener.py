@@ -97,7 +97,7 @@ def test_an_option_without_an_effect_is_refused(folder, paths, capsys, options, 
 def test_both_posteriors_use_the_given_listener(folder, clip, paths):
     ranked, judge = saywhich.load(folder, listener=clip), open_judge(clip)
     model = ranked.model
-    with torch.no_grad():  # so that captions depend on the image
+    with torch.no_grad():  # with larger weights, captions depend on the image
         model.speaker.logit.weight *= 8
         model.speaker.region.weight *= 8
     ranked.listener.temperature = judge.temperature = 0.02  # unlike the temperature of the trained listeners

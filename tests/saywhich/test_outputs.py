@@ -1,4 +1,4 @@
-"""Outputs of commands: older files survive, refusals are one line, and untrusted names and captions stay text."""
+"""Outputs of commands: older files stay, refusals are one line, and untrusted names and captions are text."""
 
 import csv
 import io
@@ -141,7 +141,7 @@ def test_a_photo_without_any_other_has_no_margin_in_json_lines(photos, model_opt
 
 
 def test_help_is_printed_where_python_keeps_no_docstrings(monkeypatch, capsys):
-    monkeypatch.setattr(saywhich, "__doc__", None)  # as by python -OO
+    monkeypatch.setattr(saywhich, "__doc__", None)  # as in python -OO
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0

@@ -56,7 +56,7 @@ def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, 
 
 
 def test_missing_photos_are_reported_before_models_are_loaded(repository, capsys, monkeypatch):
-    monkeypatch.setattr("saywhich.commands.serve.load_models", lambda *_, **__: pytest.fail("models were loaded"))
+    monkeypatch.setattr("saywhich.commands.serve.load_models", lambda *_, **__: pytest.fail("expected no loaded model"))
     assert main(["serve", "--model", str(repository / "models/mle"), "--photos", "no/folder"]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("no/folder: no such photo or folder")

@@ -28,7 +28,7 @@ def cache_folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def photos(tmp_path) -> list[Path]:
-    """Write sixty files in two folders, of which ten have the content of others; return their paths."""
+    """Write sixty files in two folders; ten files have the content of others. Return the paths."""
     for number in range(60):
         path = tmp_path / "photos" / str(number % 2) / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def test_a_damaged_cache_gives_equal_results_and_is_written_again(photos, cache_
                 )
             check(photos)
             check(photos)
-            assert check(photos) == 0, f"{path.name} was not rebuilt after the damage '{damage}'"
+            assert check(photos) == 0, f"expected {path.name} to be rebuilt after the damage '{damage}'"
 
 
 @pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
@@ -162,7 +162,7 @@ def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
     assert check([*photos, strange]) == 0
     photos[0].unlink()
     found = embed_with_cache(photos[1:], MODEL, SIZE, lambda paths: iter(()))
-    assert (found.encoded, found.gone) == (0, 1)
+    assert (found.encoded, found.missing) == (0, 1)
 
 
 def test_a_modification_time_or_an_inode_of_more_than_63_bits_is_cached(photos, monkeypatch, capsys):

@@ -103,7 +103,7 @@ def list_card_names() -> list[str]:
 def load_card(name: str) -> DataCard:
     """Return the card of the corpus `name`. Raises UserError for an unknown corpus, or an error in its card."""
     if name not in list_card_names():
-        raise UserError(f"DATASET={name}: no such data card; there are: {', '.join(list_card_names())}")
+        raise UserError(f"DATASET={name}: no such data card; choose one of: {', '.join(list_card_names())}")
     return read_card(CARDS / f"{name}.toml")
 
 
@@ -113,7 +113,7 @@ def read_card(path: Path) -> DataCard:
         with open(path, "rb") as file:
             return DataCard.model_validate({"name": path.stem, **tomllib.load(file)})
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not TOML ({error})") from None
+        raise UserError(f"{path}: not TOML ({error}); correct the file") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

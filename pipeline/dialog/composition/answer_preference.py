@@ -1,4 +1,4 @@
-"""Scores by a visual-dialog discriminator: an answer's product with the question's encoding, against other answers."""
+"""Scores by a visual-dialog discriminator: inner products of answer and question encodings, and contrasts of them."""
 
 from __future__ import annotations
 

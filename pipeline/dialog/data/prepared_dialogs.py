@@ -33,8 +33,8 @@ class DialogLengths:
 def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: DialogLengths, out: Path) -> None:
     """Write rounds.parquet, one row per round, and answers.parquet into the folder `out`.
 
-    Answers with equal tokens after truncation and UNK are merged, since no model can distinguish them. Otherwise,
-    training would reject answers that equal the human answer.
+    Answers with equal tokens, after truncation and with UNK for unknown words, are merged, since no model can
+    distinguish them. Otherwise, training would reject answers that equal the human answer.
     """
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
@@ -90,7 +90,9 @@ class PreparedDialogs:
             rounds = read_columns(path, [name for name in columns if name in names]).combine_chunks()
             answers = read_columns(folder / ANSWERS, ["tokens"])["tokens"].combine_chunks()
         except FileNotFoundError:
-            raise UserError(f"{path}: the data have no dialogs; set prepare.format: visdial and prepare them") from None
+            raise UserError(
+                f"{path}: the data have no dialogs; set prepare.format: visdial and run the prepare stage"
+            ) from None
         shape = (int(view_column(rounds["image"])[-1]) + 1, -1)
         options = rounds["options"].chunk(0)
         options_shape = (*shape, options.type.list_size)

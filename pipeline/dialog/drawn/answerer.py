@@ -47,7 +47,7 @@ class SceneQuestion:
     kind: str
     text: str
     thing: int = -1  # index of the thing; -1: the scene
-    asked: str = ""  # value in question, such as the colour in "is it red"
+    asked: str = ""  # value that the question names, such as the colour in "is it red"
     refers: str = "none"  # form of reference: none, name, pronoun or ellipsis
     unmentioned: tuple[int, ...] = ()  # indices of things not named so far, for the kind "else"
 
@@ -264,7 +264,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
 
 
 def _answer_by_name(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers that name one of `things`; without things, `nothing`."""
+    """Return the answers that name one of `things`, or `nothing` if there are no things."""
     if not things:
         return nothing
     names = [_make_noun_phrase(thing, digits, grey, coloured) for thing in things for coloured in (True, False)]

@@ -1,8 +1,9 @@
 """Wordings of questions and answers; a text that is listed twice is twice as likely.
 
 In questions {s}, {o} and {p} are a thing's name or pronoun as subject, object and possessive. {be} and {do} are the
-matching forms of these verbs, {plural} is the category's plural, and {garment} the garment. {asked} is the value in
-question, {a_asked} that value with its article, and {marks} a pattern's noun. {noun} is the noun of another thing.
+matching forms of these verbs, {plural} is the category's plural, and {garment} the garment. {asked} is the value that
+the question names, {a_asked} that value with its article, and {marks} a pattern's noun. {noun} is the noun of another
+thing.
 """
 
 from __future__ import annotations

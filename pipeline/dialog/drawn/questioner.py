@@ -47,7 +47,8 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-# relative probability of each kind of question; yes-no questions about attributes are rare, since guesses answer them
+# relative probability of each kind of question; yes-no questions about attributes are rare, since
+# their answers are easily guessed
 THING_KINDS = {
     **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
     **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
@@ -59,7 +60,7 @@ SCENE_KINDS = {
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
 SKIP_NO = 0.75  # share of skipped questions among those with the answer no, none or one
 SKIP_NOTHING = 0.95  # share of skipped questions among those with the answer nothing
-REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" may ask again
+REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" may repeat
 
 
 class DialogRound(NamedTuple):

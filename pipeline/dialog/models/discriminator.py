@@ -1,4 +1,4 @@
-"""Discriminators of visual dialog (Lu et al. 2017): an answer's score is its product with the question's encoding."""
+"""Discriminators of visual dialog (Lu et al. 2017): scores are inner products of answer and question encodings."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
         store = h5py.File(require_plain_file(file), "r")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{file}, {params}: the features of VisDial cannot be read ({summarise_error(error)})"
+            f"{file}, {params}: the features of VisDial cannot be read ({summarise_error(error)}); name other files"
         ) from None
     with store:
         rows_by_image: dict[str, tuple[str, int]] = {}
@@ -34,11 +34,16 @@ def _read_grids(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> 
             images = read_image_ids(content, split, params)
             rows = len(read_dataset(store, f"images_{split}"))
             if len(images) != rows:
-                raise UserError(f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images")
+                raise UserError(
+                    f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images; "
+                    "name matching files"
+                )
             rows_by_image |= {image: (f"images_{split}", row) for row, image in enumerate(images)}
         for row, image in enumerate(ids):
             if image not in rows_by_image:
-                raise UserError(f"{file}: image {image} has no features there; {params} does not name it")
+                raise UserError(
+                    f"{file}: image {image} has no features there; {params} does not name it; name a complete file"
+                )
             name, image_row = rows_by_image[image]
             yield ImportedRow(row, str(file), read_dataset(store, name)[image_row])
     digests |= {str(path): compute_sha256(path) for path in files}

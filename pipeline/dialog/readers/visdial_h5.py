@@ -21,6 +21,7 @@ from pipeline.vocabulary import UNK_WORD, Vocabulary
 if TYPE_CHECKING:
     import h5py
 
+REMEDY = "use the files of prepro.py"
 SPLIT_OF = {"train": "train", "val": "test", "test": "test"}  # papers test on v0.9's val
 
 
@@ -40,10 +41,11 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     """Read `ques_*`, `ans_*`, `ans_index_*`, `cap_*`, `opt_*` and `opt_list_*`, with lengths of texts where present.
 
     The suffix * is train, val or test; any of these splits may be missing. Options and the index of the human answer
-    count from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the base at which the indexed option is
-    the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not change. The
-    last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not opened.
-    Raises UserError for a malformed file. For a wrong human answer or a repeated image, the error names the dialog.
+    are counted from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the bases at which the indexed
+    option is the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not
+    change. The last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not
+    opened. Raises UserError for a malformed file. For a wrong human answer or a repeated image, the error names the
+    dialog.
     """
     import h5py
 
@@ -58,9 +60,11 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing; correct its path") from None
     except (OSError, KeyError) as error:
-        raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({summarise_error(error)})") from None
+        raise UserError(
+            f"{data}: not an HDF5 file as prepro.py writes it ({summarise_error(error)}); {REMEDY}"
+        ) from None
     if not splits:
-        raise UserError(f"{data}: expected ques_train, ques_val or ques_test, found none; use the file of prepro.py")
+        raise UserError(f"{data}: expected ques_train, ques_val or ques_test, found none; {REMEDY}")
     spellings = np.array(["", *vocabulary.words], object)
     questions, answers, unique_images = _TokenTexts(spellings), _TokenTexts(spellings), UniqueNames("image")
     images: list[CorpusImage] = []
@@ -70,7 +74,9 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         expected = _check_numbers(arrays, expected, name, data)
         first_held_out = len(arrays.images) - HELD_OUT if name == "train" else len(arrays.images)
         if first_held_out <= 0:
-            raise UserError(f"{data}: {len(arrays.images)} dialogs of train are too few to hold out {HELD_OUT}")
+            raise UserError(
+                f"{data}: {len(arrays.images)} dialogs of train are too few to hold out {HELD_OUT}; add dialogs"
+            )
         for i, (image, row) in enumerate(zip(arrays.images, arrays.captions, strict=True)):
             unique_images.add(image, FileRow(data, i, f"{name} dialog"))
             caption = tuple(spellings[row[row > 0]])
@@ -103,17 +109,23 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     key = "itow" if "itow" in data else "ind2word"
     words = data.get(key)
     if not isinstance(words, dict) or not words:
-        raise UserError(f'{file}: the object needs `itow` or `ind2word`, {{"1": word, …}}, not {show_json(words)}')
+        raise UserError(
+            f'{file}: the object needs `itow` or `ind2word`, {{"1": word, …}}, not {show_json(words)}; {REMEDY}'
+        )
     numbers: dict[str, int] = {}
     for number in range(1, len(words) + 1):
         word = words.get(str(number))
         if not isinstance(word, str) or word.split() != [word]:
-            raise UserError(f'{file}: {key}["{number}"] must be a word, not {show_json(word)}')
+            raise UserError(f'{file}: {key}["{number}"] must be a word, not {show_json(word)}; {REMEDY}')
         if word in numbers:
-            raise UserError(f'{file}: {key}["{number}"] is {show_json(word)}, which is word {numbers[word]} already')
+            raise UserError(
+                f'{file}: {key}["{number}"] is {show_json(word)}, which is word {numbers[word]} already; {REMEDY}'
+            )
         numbers[word] = number
     if word != UNK_WORD:
-        raise UserError(f'{file}: {key}["{len(words)}"] is {show_json(word)}; the last word must be {UNK_WORD}')
+        raise UserError(
+            f'{file}: {key}["{len(words)}"] is {show_json(word)}; the last word must be {UNK_WORD}; {REMEDY}'
+        )
     return Vocabulary(tuple(numbers))
 
 
@@ -124,12 +136,14 @@ def _read_split(file: h5py.File, name: str, images: list[str], vocabulary_size: 
     questions, answers = read_array("ques", 3), read_array("ans", 3)
     captions, answer_list = read_array("cap", 2), read_array("opt_list", 2)
     if len(images) != len(questions):
-        raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
+        raise UserError(
+            f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}; {REMEDY}"
+        )
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", answer_list)):
         if tokens.min() < 0 or tokens.max() > vocabulary_size:
             array_name = f"{'opt_list' if key == 'opt' else key}_{name}"
             raise UserError(
-                f"{path}: {array_name} holds an id outside 0 … {vocabulary_size}, the words of the vocabulary"
+                f"{path}: {array_name} holds an id outside 0 … {vocabulary_size}, the words of the vocabulary; {REMEDY}"
             )
         lengths_names = (f"{key}_{word}_{name}" for word in ("len", "length"))
         lengths_name = next((each for each in lengths_names if each in file), None)
@@ -146,7 +160,7 @@ def _read_split(file: h5py.File, name: str, images: list[str], vocabulary_size: 
     ):
         if shape != expected:
             reference = f"ans_{name}" if key == "opt_list" else f"ques_{name}"
-            raise UserError(f"{path}: {key}_{name} has the size {shape}, but {reference} has {expected}")
+            raise UserError(f"{path}: {key}_{name} has the size {shape}, but {reference} has {expected}; {REMEDY}")
     for option_base, truth_base in product((0, 1), repeat=2):
         if _is_consistent(options - option_base, truth - truth_base, answer_list, answers):
             return _Split(images, captions, questions, answers, options - option_base, truth - truth_base, answer_list)
@@ -155,12 +169,12 @@ def _read_split(file: h5py.File, name: str, images: list[str], vocabulary_size: 
     if position is None or not in_range or truth.max() > options.shape[2]:
         raise UserError(
             f"{path}: an index of opt_{name} or ans_index_{name} is out of range: expected {len(answer_list)} answers "
-            f"and {options.shape[2]} options, counted from 0 or from 1"
+            f"and {options.shape[2]} options, counted from 0 or from 1; {REMEDY}"
         )
     dialog, number = position
     raise UserError(
         f"{path}, dialog {dialog} of {name} (image {images[dialog]}), round {number + 1}: the human answer is not the "
-        f"option that ans_index_{name} names, counted from 0 or from 1"
+        f"option that ans_index_{name} names, counted from 0 or from 1; {REMEDY}"
     )
 
 
@@ -168,12 +182,14 @@ def _read_integers(file: h5py.File, name: str, axes: int, path: Path) -> np.ndar
     """Return the array `name` as int64. Raises UserError unless it has `axes` axes, elements, and whole numbers."""
     values = read_dataset(file, name)
     if values.ndim != axes or not values.size:
-        raise UserError(f"{path}: {name} has the shape {values.shape}; expected {axes} axes, none of them empty")
+        raise UserError(
+            f"{path}: {name} has the shape {values.shape}; expected {axes} axes, none of them empty; {REMEDY}"
+        )
     array = values[:]
     with np.errstate(invalid="ignore"):  # NaN and infinity differ from their integers, and are reported
         integers: np.ndarray = array.astype(np.int64)
     if (wrong := integers != array).any():
-        raise UserError(f"{path}: {name} holds {array[wrong][0]:g}; expected signed 64-bit integers")
+        raise UserError(f"{path}: {name} holds {array[wrong][0]:g}; expected signed 64-bit integers; {REMEDY}")
     return integers
 
 
@@ -181,12 +197,14 @@ def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Pat
     """Raise UserError where `lengths`, the array `name`, differ from the numbers of words in `tokens` (…, T)."""
     counts = (tokens > 0).sum(-1)
     if lengths.shape != counts.shape:
-        raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {counts.shape}")
+        raise UserError(f"{path}: {name} has the shape {lengths.shape}, but the texts have {counts.shape}; {REMEDY}")
     if (wrong := lengths != counts).any():
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
         row = f"dialog {index[0]}, round {index[1] + 1}" if len(index) == 2 else f"row {index[0]}"
         limit = f"; at most {tokens.shape[-1]} were kept" if lengths[index] > tokens.shape[-1] else ""
-        raise UserError(f"{path}, {row}: {name} states {lengths[index]} words, and {counts[index]} are there{limit}")
+        raise UserError(
+            f"{path}, {row}: {name} states {lengths[index]} words, and {counts[index]} are there{limit}; {REMEDY}"
+        )
 
 
 def _is_consistent(options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray) -> bool:

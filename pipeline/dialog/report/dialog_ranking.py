@@ -73,7 +73,7 @@ def collect_discriminators(results: Results, choices: Sequence[Choice]) -> dict[
     """Return the judges, other rankers and priors of the evaluations, then the adversarial discriminators.
 
     The ranker d_mle_2 is another seed of the ranker d_mle if d_mle was measured, else a ranker of its own. The names of
-    adversarial discriminators contain their methods.
+    adversarial discriminators contain their methods' names.
     """
     runs_by_name: dict[str, list[tuple[Run, str]]] = {}
     evaluations: dict[str, tuple[Run, Keys]] = {}

@@ -78,7 +78,7 @@ def read_gradients(path: Path) -> GradientResults:
         return GradientResults(rows, content["effort"], content["margin"], content["large"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
-            f"{path}: expected the results of `python -m stages.gradients`, found another content "
+            f"{path}: expected the results of `python -m stages.gradients`, found other content "
             f"({type(error).__name__}: {summarise_error(error)}); run that command again"
         ) from None
 
@@ -133,8 +133,8 @@ def _build_accuracy_table(results: GradientResults) -> Table:
         f"Score: the hinge with margin {results.margin:g}, over all captions of two images together; means and ranges "
         f"over {effort['worlds']} worlds with pretrained agents. Bias and length (of the mean) are relative to the "
         "true gradient's norm, variance to its square; a shorter mean also has less variance.",
-        f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
-        "all others are enumerated.",
+        f"~ marks sampled estimators: {effort['rounds']} steps, with a standard error of the bias of at most "
+        f"{max(errors, default=0.0):.2f}. All others are enumerated.",
         f"ms: CPU milliseconds of a step and its gradient at {large['images']} images, {large['vocabulary']} words and "
         f"captions of up to {large['max_words']}, on this machine. variance × ms: the cost of equal precision.",
     ]

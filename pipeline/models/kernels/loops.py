@@ -29,8 +29,8 @@ def compute_exponentials(x, values):
 def attention_forward(rows, keys, regions, mask, weight, query, images, alpha, attended):
     """Compute additive attention of `query` (n, A) to `regions` (B, R, H): weights `alpha` (n, R), `attended` (n, H).
 
-    `keys` (B, R, A) are from `compute_exponentials`, since tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)). A softmax
-    ignores the constant Σ weight.
+    `keys` (B, R, A) are from `compute_exponentials`, since tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)). The
+    constant Σ weight does not change the softmax.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
     exp_query = np.empty(query.shape[1], query.dtype)
@@ -94,7 +94,7 @@ def attention_backward(rows, keys, regions, weight, query, images, alpha, d, gra
 
 @compile_loop
 def lstm_forward(rows, gates, attended, c, new_c, h):
-    """Compute an LSTM step from `gates` (n, 5H) and cells `c` (n, H); gates are in, forget, out and two candidates.
+    """Compute an LSTM step from `gates` (n, 5H) and cells `c` (n, H); gates are input, forget, output, two candidates.
 
     The attended regions add `attended` (n, 2H) to the candidates. `gates` is overwritten with the activated gates, the
     larger candidate, and whether it is the first (1: first; 0: second; ½: equal or NaN). New cells are written to
@@ -138,7 +138,7 @@ def lstm_backward(rows, gates, c, new_c, grad_h, grad_new_c, grad_gates, grad_c)
 
 @compile_loop
 def text_lstm_forward(gates, c, new_c, h):
-    """Compute a step of torch's LSTM from `gates` (n, 4H), in, forget, candidate and out, and cells `c` (n, H).
+    """Compute a step of torch's LSTM from `gates` (n, 4H), input, forget, candidate and output, and cells `c` (n, H).
 
     `gates` is overwritten with the activated gates. New cells are written to `new_c`, and hidden states to `h`.
     """

@@ -11,8 +11,8 @@ from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.tables import drop_repeated_notes
 
 EXPLANATION = """\
-ρ is the share of captions or of tokens that the listener receives as full distributions; it receives the others as \
-sampled words. Bars: 95 % intervals over the test images."""
+ρ is the share of captions or of tokens that the listener receives as full distributions; the listener receives the \
+others as sampled words. Bars: 95 % intervals over the test images."""
 
 
 def build_rho(content: ReportContent) -> SectionContent:

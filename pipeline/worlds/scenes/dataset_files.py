@@ -76,7 +76,7 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 
 @contextmanager
 def replace_folder(root: Path, dataset: DrawnDataset, additional: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
+    """Yield a folder with an empty folder `images`; at the end, add checksums and move this folder to `root`.
 
     `additional` are the names of additional files of the data set. Raises UserError if `root` or its folder `images`
     holds any other file, if `root` is a file, and where `atomic_folder` does.

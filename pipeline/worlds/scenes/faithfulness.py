@@ -1,9 +1,9 @@
 """Faithfulness of captions to their scenes, judged exactly by the facts of the drawings.
 
 Precision is the share of a caption's claims (parser.py) that are true. Recall, `told`, is the share of the scene's
-facts that the caption states. A thing's facts are its category, count, colour and action, its pattern unless plain, and
-its size unless medium. Each pair of things with a relation is a fact, and so are the setting, the landmarks and the
-weather.
+facts that the caption states. A thing's facts are its category, count, colour and action, its pattern unless it is
+plain, and its size unless it is medium. Each pair of things with a relation, the setting, each landmark and the
+weather are facts, too.
 
 - A noun names the thing in its categories for which the largest number of its claims is true. That thing decides all
   claims of the noun, except that "two people" may also be a man and a woman. A relation is true if it holds between

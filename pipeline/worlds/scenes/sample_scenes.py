@@ -23,8 +23,8 @@ THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
 WEIGHTS = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
 LESS_SALIENT = 0.7  # factor of WEIGHTS for facts of the second thing
 VALUES = ((4, 2), (3, 3), (2, 4))  # numbers of values of the two facts: eight combinations, or nine with one left out
-PATIENCE = 30  # attempts with the same categories
-LAYOUTS = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before resampling
+ATTEMPTS = 30  # attempts with the same categories
+SCALES = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before resampling
 
 
 class VariedFact(NamedTuple):
@@ -62,8 +62,8 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     weather, light = pick(rng, tuple(CONDITIONS), tuple(CONDITIONS.values()))
     thing_count = pick(rng, tuple(THINGS), tuple(THINGS.values()))
     for attempt in range(1000):  # resample if things do not fit or cannot differ enough
-        if attempt % PATIENCE == 0:
-            names = _draw_categories(rng, setting, max(1, thing_count - attempt // (4 * PATIENCE)))
+        if attempt % ATTEMPTS == 0:
+            names = _draw_categories(rng, setting, max(1, thing_count - attempt // (4 * ATTEMPTS)))
         things = [_sample_thing(rng, name, setting, is_first=i == 0) for i, name in enumerate(names)]
         arrangement = pick(rng, _list_arrangements(things)) if len(things) > 1 else ""
         varied_facts = _draw_varied_facts(rng, things)
@@ -89,7 +89,7 @@ def _draw_categories(rng: np.random.Generator, setting: str, number: int) -> lis
 def _sample_thing(rng: np.random.Generator, name: str, setting: str, is_first: bool) -> Thing:
     category = CATEGORIES[name]
     pose = pick(rng, [pose for pose in category.poses if pose != "grazing" or setting in GRASSY])
-    count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if is_first else (0.86, 0.14, 0.0)))
+    count = min(category.max_count, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if is_first else (0.86, 0.14, 0.0)))
     has_pattern = rng.random() < category.patterned
     return Thing(
         category=name,
@@ -138,7 +138,7 @@ def _list_possible_facts(things: Sequence[Thing]) -> Iterator[VariedFact]:
     for i, thing in enumerate(things[:2]):
         category = CATEGORIES[thing.category]
         yield VariedFact("colour", i, category.colours)
-        yield VariedFact("count", i, tuple(range(1, category.most + 1)))
+        yield VariedFact("count", i, tuple(range(1, category.max_count + 1)))
         yield VariedFact("pose", i, tuple(pose for pose in category.poses if _keeps_place(thing, pose)))
         yield VariedFact("pattern", i, PATTERNS if category.patterned else ("plain",))
     if len(things) > 1:
@@ -185,7 +185,7 @@ def _lay_out(
 ) -> Scene | None:
     """Return a scene of these things in this arrangement; None if they do not fit."""
     has_boat = any(thing.place == "water" for thing in things)
-    for scale in LAYOUTS:
+    for scale in SCALES:
         horizon, shore = sample_horizon_and_shore(rng, setting, has_boat)
         turned_things = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
         placed_things = place_things(rng, turned_things, arrangement, horizon, shore, scale)
@@ -194,7 +194,7 @@ def _lay_out(
     else:
         return None
     landmarks = choose_scenery(rng, setting, placed_things)
-    # simulated annotators name people and animals before things, and large before small
+    # simulated annotators name people and animals before things, and large things before small ones
     placed_things.sort(
         key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(compute_area, t.boxes))), reverse=True
     )

@@ -110,7 +110,9 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
                 break
         if len(sentences) == captions:
             return sentences
-    raise RuntimeError(f"only {len(sentences)} of {captions} captions of scene {index} of seed {seed}; ask for fewer")
+    raise RuntimeError(
+        f"scene {index} of seed {seed}: expected {captions} distinct captions, got {len(sentences)}; ask for fewer"
+    )
 
 
 def _draw_plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:

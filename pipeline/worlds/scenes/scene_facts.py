@@ -154,7 +154,10 @@ def compute_bounding_box(boxes: Sequence[Box]) -> Box:
 
 
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
-    """Return whether `relation` holds from `a` to `b` by their boxes and places. Raises ValueError if it is unknown."""
+    """Return whether `relation` holds from `a` to `b` by their boxes and places.
+
+    Raises ValueError for an unknown relation.
+    """
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
     shared_width = min(a2, b2) - max(a0, b0)  # negative: horizontal gap
     shared_height = min(a3, b3) - max(a1, b1)  # negative: vertical gap

@@ -21,7 +21,7 @@ class Category:
     poses: dict[str, Extent]
     salience: float  # relative weight in the order in which annotators name things
     patterned: float = 0.3  # probability of stripes or spots before facts are varied; 0: always plain
-    most: int = 3  # maximum count
+    max_count: int = 3  # maximum count
 
 
 PALETTE: dict[str, tuple[int, int, int]] = {
@@ -68,16 +68,16 @@ CATEGORIES: dict[str, Category] = {
     "sheep": Category("animal", 0.62, ("white", "black", "gray"), POSES["sheep"], 1.4, patterned=0.0),
     "bird": Category("animal", 0.44, FEATHERS, POSES["bird"], 1.6, patterned=0.0),
     "car": Category("vehicle", 0.73, PAINT, POSES["car"], 1.1, 0.2),
-    "bus": Category("vehicle", 0.81, PAINT, POSES["bus"], 1.0, 0.2, most=1),
-    "truck": Category("vehicle", 0.79, PAINT, POSES["bus"], 1.0, 0.2, most=2),
+    "bus": Category("vehicle", 0.81, PAINT, POSES["bus"], 1.0, 0.2, max_count=1),
+    "truck": Category("vehicle", 0.79, PAINT, POSES["bus"], 1.0, 0.2, max_count=2),
     "bicycle": Category("thing", 0.66, CLOTHES, {"parked": (0.52, 0.52, 0.7)}, 0.9, 0.0),
     "boat": Category("thing", 0.55, CLOTHES, {"sailing": (0.54, 0.54, 1.06)}, 1.1),
-    "house": Category("thing", 0.64, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, most=1),
-    "tent": Category("thing", 0.64, CLOTHES, {"standing": (0.55, 0.57, 0.74)}, 0.8, most=2),
+    "house": Category("thing", 0.64, PAINT, {"standing": (0.54, 0.54, 0.94)}, 0.7, 0.12, max_count=1),
+    "tent": Category("thing", 0.64, CLOTHES, {"standing": (0.55, 0.57, 0.74)}, 0.8, max_count=2),
     "umbrella": Category("thing", 0.59, CLOTHES, {"standing": (0.52, 0.52, 0.98)}, 0.8),
     "kite": Category("thing", 0.44, CLOTHES, {"flying": (0.4, 0.4, 1.02)}, 0.9),
     "balloon": Category("thing", 0.51, CLOTHES, {"flying": (0.36, 0.36, 1.02)}, 1.0),
-    "bench": Category("thing", 0.66, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, most=2),
+    "bench": Category("thing", 0.66, (*CLOTHES, "brown"), {"standing": (0.52, 0.52, 0.6)}, 0.7, 0.0, max_count=2),
     "ball": Category("thing", 0.31, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 

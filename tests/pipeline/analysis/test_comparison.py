@@ -118,11 +118,11 @@ def test_a_resample_whose_curve_ends_below_the_level_takes_its_end_and_is_counte
     cider = curve.points[0].mean("test", *CIDER)
     reading = read_curve(curve, CIDER, R10, cider, [R10], samples)
     assert reading.nearest is not None
-    assert 0.3 < reading.short < 0.7  # about half of a single setting's resamples are below it
+    assert 0.3 < reading.share_below_level < 0.7  # about half of a single setting's resamples are below it
     run = curve.points[0].runs[0]
     assert reading.resampled[R10] == pytest.approx(samples.get_values(run, *R10))
     levels = samples.get_values(run, *CIDER)
-    assert read_curve(curve, CIDER, R10, cider, [R10], samples, levels).short == 0
+    assert read_curve(curve, CIDER, R10, cider, [R10], samples, levels).share_below_level == 0
 
 
 def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
@@ -134,7 +134,7 @@ def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
         reading = find_reading(slice_, label)
         run = reading.curve.points[0].runs[0]
         assert reading.estimates[R10].value == pytest.approx(run.value("test", *R10))
-        assert reading.short == 0
+        assert reading.share_below_level == 0
         assert reading.estimates[R10].interval is not None
     assert find_reading(comparison.at_cider[1], "mle").above
 
@@ -164,7 +164,7 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
 
 
 def compare_at_one_cider(full_world, make_full_cell, settings_by_method):
-    """Return the comparison at CIDEr .9 and the bounds of its differences (own).
+    """Return the comparison at CIDEr .9 and the bounds of its differences by the own listener.
 
     Settings are pairs (CIDEr, discriminability); a higher discriminability gives a higher recall.
     """
@@ -314,7 +314,7 @@ def test_p_is_1_for_a_zero_difference_and_else_0_without_deviation():
 
 
 def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample():
-    """The control's settings have CIDEr .8 and 1.0; the level .9 is nine tenths of the second."""
+    """The control's settings have CIDEr .8 and 1.0; the level .9 is 90 % of the higher value."""
     runs = [
         Run("mle", {"seed": 1, "lambda": cider}, "", {("test", *CIDER): cider}, {}, Path(str(cider)))
         for cider in (0.8, 1.0)
@@ -326,7 +326,7 @@ def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample(
 
 
 def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(world, make_cell):
-    """The curve's settings have CIDEr .9 and 1.0. A third has .5, but no recall by the own listener."""
+    """The curve's settings have CIDEr .9 and 1.0. A third setting has .5, but no recall by the own listener."""
     cells = [
         make_cell("psst", cider - 0.01, recall, **{"lambda": cider, "seed": 1})
         for cider, recall in ((0.5, None), (0.9, 59.0), (1.0, 49.0))

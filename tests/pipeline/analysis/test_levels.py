@@ -15,7 +15,7 @@ from pipeline.analysis.tradeoff import build_curves
 
 
 def find_levels(world, make_cell, spans, control=None, **settings):
-    """Return CIDEr levels for curves with these ends on the test split, and the reason."""
+    """Return CIDEr levels for curves with the ends `spans` on the test split, and the reason."""
     cells = [
         make_cell(f"m{n}", cider - 0.01, 150.0 - 100 * cider, **{"lambda": cider, "seed": 1})
         for n, ends in enumerate(spans) for cider in ends
@@ -143,7 +143,7 @@ def test_the_highest_value_that_all_curves_reach():
     assert find_highest_shared([], 1) is None
 
 
-def test_a_curve_that_ends_at_the_level_but_for_rounding_reaches_it(world, make_cell):
+def test_a_curve_that_ends_at_the_level_up_to_rounding_reaches_it(world, make_cell):
     end = 0.9 * (1 - 5e-10)
     found, _ = find_levels(world, make_cell, [(0.6, end), (0.7, end)], control=0.9)
     assert list(found) == pytest.approx([0.9, 0.855])

@@ -17,7 +17,7 @@ SETTINGS = ReportSettings()
 
 def make_claim(more, than, **fields):
     return MethodClaim(
-        **{"says": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | fields
+        **{"statement": "so", "data": "toy", "more": more, "than": than, "judge": "own", "at": "chosen λ"} | fields
     )
 
 
@@ -84,7 +84,7 @@ def test_a_claim_about_a_missing_number_is_open_with_the_reason(full_world):
 
 
 def test_a_seed_whose_curve_misses_the_level_is_paired_with_no_other_seed():
-    """Three seeds of one method reach the level and one seed of the other, so one difference is known."""
+    """Three seeds of method b and one seed of method a reach the level, so one difference is known."""
     keys = make_recall_keys("own")
 
     def make_seed_reading(method: str, by_seed: dict[object, float]) -> CurveReading:
@@ -118,13 +118,13 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
 
 
 def make_reading(point: Point, value: float, above: bool = False) -> CurveReading:
-    """Return a reading of a curve of one setting, with R@10 of `value` and R@1 of half of it."""
+    """Return a reading of a curve of one setting, with R@10 of `value` and R@1 of `value` / 2."""
     estimates = {make_recall_keys("own"): Estimate(value), make_recall_keys("own", "R@1"): Estimate(value / 2)}
     return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
 
 
 def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by_its_score():
-    """Method a has three curves, and validation chose the second."""
+    """Method a has three curves, and the second is chosen on validation."""
     numbers = {("test", *make_recall_keys("own")): 1.0}
     points = [
         Point((Run(method, {"seed": 1, "rho": rho}, "", numbers, {}, Path()),))

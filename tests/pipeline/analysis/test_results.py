@@ -104,7 +104,7 @@ def test_cells_without_a_name_and_files_of_an_older_version_are_refused(world, m
     with pytest.raises(UserError, match="cells with their names"):
         read_results(world.sweep, [])
     path.write_text(json.dumps([{**cell, "test": {"own": cell["test"]["judges"]["own"]}}]))
-    with pytest.raises(UserError, match="which an older version lacks"):
+    with pytest.raises(UserError, match="as in files of an older version"):
         read_results(world.sweep, [])
 
 

@@ -49,7 +49,7 @@ def test_the_most_natural_setting_is_taken_and_marked_if_none_reaches_the_floor(
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(("ciders", "recalls"), [((0.93, 0.95), (80.0, 80.0)), ((0.7, 0.7), (80.0, 90.0))])
 def test_the_other_metric_decides_between_equals(world, make_cell, control, ciders, recalls, order):
-    """Two natural settings have equal recall, or two unnatural ones equal CIDEr."""
+    """Two natural settings have equal recall, or two unnatural settings have equal CIDEr."""
     settings = list(zip((0.1, 0.2)[::order], ciders, recalls, strict=True))
     _, choices = choose_settings(
         world, [make_cell("luo", c, r, **{"lambda": lam, "seed": 1}) for lam, c, r in settings], [control]

@@ -15,7 +15,7 @@ def interpolate(x, y, value):
 
 
 def fit_isotonic(y):
-    """Return the falling least-squares sequence: the best of all divisions of y into blocks, each at its mean."""
+    """Return the non-increasing least-squares fit: the best of all divisions of y into blocks, each at its mean."""
     best = None
     for cuts in itertools.product((False, True), repeat=len(y) - 1):
         blocks = np.split(np.array(y, dtype=float), [n + 1 for n, cut in enumerate(cuts) if cut])
@@ -39,7 +39,8 @@ def test_a_setting_has_its_own_number_in_any_order():
 
 
 def test_settings_that_contradict_the_trade_off_are_pooled():
-    # The setting .85 has less of both than .9. Pooled, both have 80, so the curve has 85 halfway between .8 and .85.
+    # The setting .85 has a lower x and a lower y than .9. Pooled, both settings have 80, so the curve has 85 halfway
+    # between .8 and .85.
     x, y = [0.8, 0.85, 0.9, 1.0], [90.0, 75.0, 85.0, 60.0]
     assert interpolate(x, y, 0.85) == (pytest.approx(80.0), True)
     assert interpolate(x, y, 0.875) == (pytest.approx(80.0), True)
@@ -91,7 +92,7 @@ def test_a_batch_of_curves_equals_single_curves():
         assert reached[n] == one_reached
 
 
-def test_settings_beside_lambda_make_curves_of_their_own(world, make_cell):
+def test_settings_other_than_lambda_make_curves_of_their_own(world, make_cell):
     cells = [
         make_cell("psst", 0.9, 70.0, **{"lambda": lam, "rho": rho, "mix": "caption", "seed": seed})
         for lam in (0.1, 0.2) for rho in (0.25, 0.5) for seed in (1, 2)
@@ -116,7 +117,7 @@ def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gam
 
 
 def test_reached_values_depend_on_the_curves_own_values_alone():
-    """Values up to a billionth above the largest are reached. The second curve is a thousand times as large."""
+    """Values up to a billionth above the largest are reached. The second curve's values are 1000 times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
     for above, expected in ((1e-9, [True, True]), (1e-7, [False, True])):
         assert compute_mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected

@@ -310,7 +310,7 @@ DROPOUT_BY_CHANNEL = [
     ("channel", "keeps"), DROPOUT_BY_CHANNEL, ids=[repr(channel) for channel, _ in DROPOUT_BY_CHANNEL]
 )
 def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, channel, keeps):
-    """Without dropout, speakers of equal weights generate equal captions, whatever their dropout rate."""
+    """Without dropout, speakers of equal weights generate equal captions at any dropout rate."""
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()
@@ -326,7 +326,7 @@ def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, chan
 
 
 def test_continuations_are_generated_with_dropout(toy):
-    """Continuations estimate the scores of captions in training, which have dropout (Liu et al. 2017)."""
+    """Continuations estimate the scores of training captions, which are sampled with dropout (Liu et al. 2017)."""
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()

@@ -16,7 +16,7 @@ def generate_tokens(toy, channel, decoder="att2in"):
     speaker = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[0] -= 3  # long captions
-        speaker.logit.bias[2:4] += 2  # makes the speaker repeat words
+        speaker.logit.bias[2:4] += 2  # so that the speaker repeats words
     return generate(speaker, toy.batch(), channel, RNG.manual_seed(0)).tokens.tolist()
 
 

@@ -147,7 +147,8 @@ def backpropagate_through_noise(index: torch.Tensor, temperature: float) -> torc
 def test_gumbel_rao_has_the_mean_gradient_of_gumbel_only_without_a_gradient_through_the_noise():
     """A public implementation contradicts the paper's text (§3.2), and the implementation is right.
 
-    The measured gradients are (−.084, .074, −.052, .062) and, through the noise, (−.011, .038, −.032, .005).
+    The measured mean gradients are (−.084, .074, −.052, .062) without a gradient through the noise, and
+    (−.011, .038, −.032, .005) with this gradient.
     """
     gumbel = backpropagate(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7), 9))
     index, noise = draw_tokens(GumbelRao(temperature=0.7, k=1))

@@ -1,4 +1,4 @@
-"""Random draws depend on stated names, not on how a channel's options are printed."""
+"""Random draws depend on stated names, not on a channel's repr."""
 
 import dataclasses
 

@@ -11,9 +11,6 @@ from pipeline.config.load import load, resolve_method_settings
 from pipeline.config.schema import EvaluateSection
 from pipeline.errors import UserError
 
-ROOT = Path(__file__).parents[3]
-
-
 DVC = """
 stages:
   one:
@@ -137,10 +134,10 @@ def test_mistakes_in_stages_and_instances_are_reported(make_view, stage, instanc
         make_view(stage, instance)
 
 
-def test_a_methods_own_train_values_override_the_train_section(make_view):
+def test_a_methods_own_train_values_override_the_train_section(make_view, params):
     luo_ = resolve_method_settings(make_view("each", "luo").settings, "luo")
     assert luo_.composition is METHODS["luo"]
-    own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
+    own = yaml.safe_load(Path(params).read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.named_arguments == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")

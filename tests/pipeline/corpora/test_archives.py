@@ -25,7 +25,7 @@ Entry = tuple[str, bytes]
 
 
 def pack(path: Path, entries: list[Entry]) -> Path:
-    """Write an archive of these entries; names are unchanged and may be repeated."""
+    """Write an archive of `entries`; names are unchanged and may be repeated."""
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in entries:
@@ -72,7 +72,7 @@ def form(request) -> str:
 
 @pytest.fixture
 def check_refusal(tmp_path: Path) -> Callable[..., None]:
-    """Return a function that checks that an archive is refused with this message and leaves no file."""
+    """Return a function that checks that an archive is refused with a given message and leaves no file."""
 
     def check_archive(archive: Path, message: str, **options) -> None:
         inside = tmp_path / "inside"

@@ -63,7 +63,7 @@ def test_cards_have_the_published_splits():
 
 
 def test_an_unknown_card_is_reported_with_the_known_ones():
-    with pytest.raises(UserError, match="DATASET=coc: no such data card; there are: coco, flickr30k, flickr8k"):
+    with pytest.raises(UserError, match="DATASET=coc: no such data card; choose one of: coco, flickr30k, flickr8k"):
         cards.load_card("coc")
     with pytest.raises(UserError, match="no such data card"):
         cards.load_card("../cards/coco")

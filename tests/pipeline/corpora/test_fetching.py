@@ -117,7 +117,7 @@ def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(corpus):
 
 
 def test_missing_files_are_named_with_their_source_and_their_path(corpus):
-    with pytest.raises(UserError, match=r"balls: still missing: .*/more, .*/dataset_balls.json; see above") as error:
+    with pytest.raises(UserError, match=r"balls: still missing: .*/more, .*/dataset_balls.json; get them") as error:
         corpus.fetch()
     assert "\n" not in str(error.value)
     printed = "\n".join(corpus.printed)

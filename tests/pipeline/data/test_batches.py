@@ -164,7 +164,7 @@ def test_masked_images_have_any_of_their_captions(world):
 def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_pass(world, tmp_path):
     prepared, _ = world
     with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:
-        rows = np.arange(80)  # the features of image i are i, and those of its mirror image 40 + i
+        rows = np.arange(80)  # the features of image i are i, and those of its mirror image are 40 + i
         writer.write(rows, rows[:, None], rows[:, None, None])
     store, rows = FeatureStore(tmp_path / "both"), prepared.rows("train")
 
@@ -289,7 +289,7 @@ def test_look_alikes_follow_each_other_in_groups_that_every_epoch_forms_anew(wor
     assert list_images(0) == list_images(0) != list_images(1)
     position = {image: n for n, image in enumerate(rows.tolist())}
     are_close = [abs(position[a] - position[b]) <= 3 for a, b in zip(list_images(0), list_images(0)[1:], strict=False)]
-    assert sum(are_close) >= 9  # an order at random has about 5
+    assert sum(are_close) >= 9  # a random order has about 5
 
 
 def test_groups_are_an_image_and_its_nearest_images_that_are_free():

@@ -52,7 +52,7 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     sizes, preadv = [], os.preadv
 
     def read_20_bytes(file, buffers, offset):
-        """Read at most 20 bytes, as a disk may."""
+        """Read at most 20 bytes: a disk may return fewer bytes than requested."""
         sizes.append(len(buffers[0]))
         return preadv(file, [buffers[0][:20]], offset)
 
@@ -63,7 +63,7 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     np.testing.assert_array_equal(got[1], regions[rows].astype(np.float16))
     assert sizes[:2] == [36, 16]  # three consecutive rows, and the bytes that the first read left
     assert [len(values) for values in store.read(rows[:0])] == [0, 0, 0]
-    with pytest.raises(IndexError, match="rows 3 to 10 of a store of 10 rows"):
+    with pytest.raises(IndexError, match="expected rows from 0 to 9, got rows 3 to 10"):
         store.read(np.array([10, 3]))
 
 
@@ -72,7 +72,7 @@ def test_two_threads_may_open_a_store_at_once(tmp_path, monkeypatch):
     store, advise = FeatureStore(tmp_path), os.posix_fadvise
 
     def open_file_and_advise(*arguments):
-        """Replace the open file, as another thread does that opens the store at the same time."""
+        """Replace the open file, like another thread that opens the store at the same time."""
         store._file = io.FileIO(store.path)
         advise(*arguments)
 
@@ -108,7 +108,7 @@ def test_a_repacked_file_is_refused(tmp_path):
         FeatureStore(tmp_path)
 
 
-def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):
+def test_boxes_are_stored_with_regions_and_checked_with_them(tmp_path):
     pooled, regions, count = make_features()
     boxes = np.random.default_rng(1).random((10, 4, 4), np.float32)
     with FeatureWriter(tmp_path / "boxes", 10, 6, (4, 3), boxes=True) as store:

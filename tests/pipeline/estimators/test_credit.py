@@ -39,7 +39,7 @@ def rollouts(toy) -> StepRollouts:
     return StepRollouts(agents.speaker, toy.batch(), seed=1)
 
 
-def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts):
+def test_continuations_begin_with_the_captions_words_and_end_differently(rollouts):
     message, found = rollouts.get_message(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
     continued = found.tokens.view(n, steps - 1, SAMPLES, -1)

@@ -1,4 +1,4 @@
-"""A critic's regression and its use as a baseline, token by token."""
+"""A critic's regression, and the critic as a baseline, token by token."""
 
 import pytest
 import torch

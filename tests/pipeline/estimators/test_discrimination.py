@@ -51,8 +51,8 @@ def test_two_outputs_are_one_log_odds():
     images, captions = torch.randn(2, 5, 3).unbind(0)
     shares = discriminator.layers(torch.cat([images, captions], 1)).softmax(1)
     torch.testing.assert_close(discriminator(images, captions).sigmoid(), shares[:, 1])
-    blind = CaptionClassifier(3, (4,), with_images=False)
-    torch.testing.assert_close(blind(images, captions), blind(-images, captions))
+    text_only = CaptionClassifier(3, (4,), with_images=False)
+    torch.testing.assert_close(text_only(images, captions), text_only(-images, captions))
 
 
 def test_a_discriminator_learns_to_separate_different_captions(toy):

@@ -57,7 +57,7 @@ def store(prepared_data) -> FeatureStore:
 
 @pytest.fixture
 def speaker(prepared_data) -> Att2in:
-    """Return a speaker whose words differ between images, that repeats words, and that prefers UNK."""
+    """Return a speaker whose words differ between images, that repeats words, and whose UNK is probable."""
     torch.manual_seed(1)
     speaker = Att2in(len(prepared_data.vocabulary), 6, words=6, hidden=8, attention=6, dropout=0.5, max_words=5)
     with torch.no_grad():

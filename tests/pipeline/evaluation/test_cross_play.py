@@ -31,7 +31,7 @@ def test_every_listener_ranks_every_speakers_captions():
         for name, offset in (("naive", 0), ("adapted", 4))
     }
     found = compute_cross_play(texts, judges, numbers)
-    # with a wrong offset, the image is last: another image is better, and the other 28 tie with it
+    # with a wrong offset, the target ranks last: another image is better, and the other 28 tie with the target
     assert found == {
         "plain": {"naive": 100.0, "adapted": 0.0},
         "shifted": {"naive": 0.0, "adapted": 100.0},

@@ -40,7 +40,7 @@ def test_unk_is_never_generated(toy, decoder, channel, guided):
 
 
 def test_masking_an_impossible_unk_changes_no_token(toy):
-    """A speaker for which UNK has probability 0 generates the same tokens with UNK masked or not."""
+    """A speaker for which UNK has probability 0 generates the same tokens with and without masking."""
     speaker = toy.agents().speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[UNK] = -torch.inf

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def judge_tokens(listener, tokens, owners, distractors=None):
-    """Return a listener's judgement of captions (N, T) of eight images."""
+    """Return a listener's retrieval result for captions (N, T) of eight images."""
     judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
     return judge_retrieval(judge, JudgedCaptions(tokens, ()), owners, torch.arange(8), distractors)
 
@@ -34,7 +34,7 @@ class FirstTokenListener(torch.nn.Module):
 
 
 def test_recalls_both_ways_by_hand():
-    """Captions of image 0 name images 7 and 3. Captions of images 1 and 2 name image 1, and others their own image."""
+    """Captions of image 0 name images 7 and 3. Captions of images 1 and 2 name image 1. Others name their own image."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
     found = judge_tokens(FirstTokenListener(), tokens, owners)
@@ -42,7 +42,7 @@ def test_recalls_both_ways_by_hand():
     assert found.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
     assert found.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
     # Images 1, 3 and 7 have rank 2, because a caption of another image ties. Images 4, 5 and 6 have rank 1.
-    # Image 0's captions score 0, as do all 7 others: rank 8. Image 2's caption ties with 8 others: rank 9.
+    # Image 0's captions and all 7 others score 0: rank 8. Image 2's caption ties with 8 others: rank 9.
     assert found.image_to_text["R@1"] == pytest.approx(100 * 3 / 8)
     assert found.image_to_text["R@5"] == pytest.approx(100 * 6 / 8)
     assert found.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
@@ -118,7 +118,7 @@ def test_validation_metrics_depend_on_the_trained_agents(toy):
 
 
 class NoisyListener(torch.nn.Module):
-    """A listener whose embedding of a caption depends slightly on its position in the batch, like a rounding error."""
+    """A listener whose caption embeddings depend slightly on the position in the batch, like a rounding error."""
 
     def encode_text(self, message):
         return torch.eye(8)[message.tokens[:, 0]] + 1e-6 * torch.arange(len(message)).unsqueeze(1)
@@ -150,7 +150,7 @@ def test_a_text_judge_encodes_texts_not_ids():
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
 
 
-def test_mirror_images_stand_behind_all_others_in_the_store(toy):
+def test_mirror_images_follow_all_others_in_the_store(toy):
     class MirroredStore:
         mirrored = True
 

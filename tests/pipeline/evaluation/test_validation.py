@@ -23,7 +23,7 @@ def test_a_listener_with_different_embeddings_gives_no_warning(toy, capsys):
 
 
 def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
-    """Only image 2 precedes image 0, no image precedes image 1, and one image precedes each other image."""
+    """Only image 2 precedes image 0, no image precedes image 1, and one image precedes each of the others."""
     agents, nearest = toy.agents(), torch.eye(8)
     nearest[0, 2] = 2.0
     nearest[range(2, 8), [3, 4, 5, 6, 7, 2]] = 2.0
@@ -38,7 +38,7 @@ def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
 
 
 def test_a_validation_judge_ranks_the_vectors_of_the_splits_images(toy):
-    """Each caption is encoded as the vector of its image, whose row is not its number in the split."""
+    """Each caption is encoded as the vector of its image; no image's row equals the image's number in the split."""
     rows, agents = torch.arange(8).flip(0), toy.agents()
     judge = SimpleNamespace(vectors=torch.eye(8), encode_text=lambda message: torch.eye(8)[rows])
     batches = [replace(toy.batch(), images=rows)]

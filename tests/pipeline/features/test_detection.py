@@ -42,7 +42,7 @@ def test_nms_of_all_classes_equals_nms_per_class():
 def test_regions_are_chosen_by_their_best_class_after_nms():
     declare_operators()
     boxes = torch.tensor([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10.0]])
-    #                       the second overlaps the first, which suppresses its class 0: only its .15 counts
+    #                       the first box suppresses class 0 of the second, which overlaps the first: only .15 counts
     scores = torch.tensor([[0.9, 0.1], [0.8, 0.15], [0.1, 0.3], [0.05, 0.12]])
     assert choose_regions(boxes, scores, 1, 4, 0.2).tolist() == [0, 2]
     assert choose_regions(boxes, scores, 1, 4, 0.13).tolist() == [0, 2, 1]

@@ -121,7 +121,7 @@ def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn_images, tiny_
     assert not (tmp_path / "work").exists()
 
 
-def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_images, tiny_network, tmp_path):
+def test_mirror_images_are_those_of_the_mirrored_files_after_the_others(drawn_images, tiny_network, tmp_path):
     photos, images = drawn_images
     (tmp_path / "turned").mkdir()
     for name in photos.files:

@@ -135,7 +135,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     assert (store.manifest["frames"], store.manifest["rate"], store.manifest["vector"]) == (4, None, None)
     verify(store)
 
-    # the detector trains on each frame of a training film as on an image: its weights are equal to the bit
+    # the detector is trained on each frame of a training film as on an image: the weights are equal to the bit
     images = CaptionedImages([f"{film}-{number}.png" for film in range(12) for number in range(4)], 36)
     extract(images, folder, tmp_path / "frames", tmp_path / "work", WORDS, **settings)
     frames = FeatureStore(tmp_path / "frames")

@@ -23,7 +23,7 @@ def decode_pixels(path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_an_image_is_turned_as_its_exif_says(tmp_path, orientation):
+def test_an_image_is_turned_by_its_exif_orientation(tmp_path, orientation):
     """A picture with a red first row and a green first column is stored in each of the eight EXIF orientations."""
     upright = np.zeros((4, 6, 3), np.uint8)
     upright[0], upright[:, 0] = RED, GREEN
@@ -123,7 +123,7 @@ def truncate_image(kind):
 
 
 def make_decompression_bomb():
-    """Return a PNG of a few bytes that claims to have 60,000 × 60,000 pixels."""
+    """Return a PNG of a few bytes whose header states 60,000 × 60,000 pixels."""
     chunks = ((b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"")))
     encoded = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(encoded)
@@ -215,7 +215,7 @@ def test_an_image_above_the_memory_limit_is_reported(tmp_path, monkeypatch):
 
 
 def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypatch):
-    """An image that needs more than half of the memory keeps other images from being decoded until its block ends."""
+    """An image that needs more than half of the memory keeps other images from being decoded until the block ends."""
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
     monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # an image needs 16,000
     active, counts, lock = 0, [], threading.Lock()

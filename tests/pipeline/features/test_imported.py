@@ -175,7 +175,7 @@ def test_files_without_image_sizes_give_no_boxes(tmp_path, form):
 
 
 def test_the_most_confident_detections_are_kept_whatever_the_background(tmp_path):
-    def make_probabilities(row):  # 1, 3, 4 and 6 most probably show an object, and 0 the background
+    def make_probabilities(row):  # regions 1, 3, 4 and 6 probably show objects; region 0 shows background
         probabilities = np.full((3 + row, 3), 0.1, np.float32)
         probabilities[0, 0] = 0.9
         for rank, region in enumerate(r for r in (6, 1, 4, 3) if r < 3 + row):

@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_weights_of_the_hub_are_checked_against_the_digest_in_their_name(cache, tmp_path):
-    """Load random weights from a cache in the form of the hub's client; refuse them after one bit has changed."""
+    """Random weights are loaded from a cache in the form of the hub's client, and refused after one bit has changed."""
     declare_operators()
     import timm
 
@@ -49,7 +49,7 @@ def test_weights_of_the_hub_are_checked_against_the_digest_in_their_name(cache, 
     content[-1] ^= 1
     blob.write_bytes(content)
     with pytest.raises(
-        UserError, match=r"the SHA-256 is .* not the file's name; remove it and fetch it again"
+        UserError, match=r"the SHA-256 is .* not the file's name; remove the file and fetch it again"
     ) as error:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert str(error.value).startswith(str(blob))
@@ -100,7 +100,7 @@ def test_weights_of_torchvision_must_be_tensors_and_have_the_digest_in_their_nam
     torch.testing.assert_close(layer.weight, source.weight)
     other_shape = serialise(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c")
     for bad, prefix, message in (
-        (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
+        (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove the file"),
         (pickle.dumps(PrintingPickle(), 2), None, "not a file of tensors only"),
         (serialise({"weight": PrintingPickle()}, tmp_path / "b"), None, "not a file of tensors only"),
         (serialise([torch.zeros(2)], tmp_path / "d"), None, "not a file of tensors only"),

@@ -109,7 +109,7 @@ def train(data: SquareImages, **changed) -> ObjectDetector:
 
 
 @pytest.mark.parametrize("horizontal_flip", [False, True])
-def test_a_trained_detector_finds_objects_and_scenes_of_held_out_images(horizontal_flip):
+def test_a_trained_detector_predicts_objects_and_scenes_of_held_out_images(horizontal_flip):
     data, losses = SquareImages(), []
     detector = train(
         data, epochs=10, horizontal_flip=horizontal_flip, on_epoch=lambda epoch, report: losses.append(report["loss"])

@@ -21,7 +21,7 @@ SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "horizon
 
 
 class BrightImages:
-    """128 images; even ones are bright. All captions have word 1; half the captions of bright images have word 2."""
+    """128 images; even rows are bright. All captions have word 1; half the captions of bright images have word 2."""
 
     def __init__(self):
         rng = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_a_trained_detector_predicts_visible_words_of_held_out_images():
 
 
 class HalfBrightImages:
-    """128 images: the even ones are bright on the left and have word 1, the others on the right and have word 2."""
+    """128 images: even rows have word 1 and a bright left half; odd rows have word 2 and a bright right half."""
 
     def __init__(self):
         self.left = np.arange(128) % 2 == 0

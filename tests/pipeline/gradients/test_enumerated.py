@@ -131,7 +131,7 @@ def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(single_image)
         torch.testing.assert_close(variance, (1 - rho) * v0 + rho * v1 + between)
         assert between > 0.01 * variance
     truth = single_image.world.exact_gradient(single_image.score)
-    assert (m1 - truth).norm() > 0.1 * truth.norm()  # the gradient of full distributions is that of another score
+    assert (m1 - truth).norm() > 0.1 * truth.norm()  # full distributions have the gradient of another score
     assert v1 > 0  # the end of a caption is sampled
 
 

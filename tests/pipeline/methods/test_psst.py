@@ -44,23 +44,23 @@ PATHWISE = [
 NAMES = [f"{method.__name__}-{len(options)}" for method, options, _ in PATHWISE]
 
 
-def replace_eos_gradient(channel, ending: str):
-    """Return a copy of `channel` whose EOS gradient is `ending`."""
+def replace_eos_gradient(channel, eos_gradient: str):
+    """Return a copy of `channel` with the option `eos_gradient`."""
     if isinstance(channel, PartialSampling):
-        return replace(channel, inner=replace_eos_gradient(channel.inner, ending))
-    return replace(channel, eos_gradient=ending)
+        return replace(channel, inner=replace_eos_gradient(channel.inner, eos_gradient))
+    return replace(channel, eos_gradient=eos_gradient)
 
 
-@pytest.mark.parametrize(("reduction", "ending"), [("sum", "soft"), ("mean", "constant")])
+@pytest.mark.parametrize(("reduction", "eos_gradient"), [("sum", "soft"), ("mean", "constant")])
 @pytest.mark.parametrize(("make", "options", "channel"), PATHWISE, ids=NAMES)
-def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, channel, reduction, ending):
-    """The hinge of relaxed captions has the weight λ; CIDEr-D of samples minus the greedy caption's has 1 − λ."""
+def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, channel, reduction, eos_gradient):
+    """The hinge of relaxed captions has the weight λ; CIDEr-D minus that of the greedy caption has the weight 1 − λ."""
     agents, batch = toy.agents(), toy.batch()
-    method = make(agents, Objective(reduction=reduction, margin=0.4, eos_gradient=ending), LAM, **options)
+    method = make(agents, Objective(reduction=reduction, margin=0.4, eos_gradient=eos_gradient), LAM, **options)
     losses = compute_losses(method, batch)
     assert set(losses) == {"discriminability", "naturalness"}
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
-    hinge = Hinge(agents.listener, 0.4)(rollouts.get_message(replace_eos_gradient(channel, ending)), batch)
+    hinge = Hinge(agents.listener, 0.4)(rollouts.get_message(replace_eos_gradient(channel, eos_gradient)), batch)
     expected = -LAM * (hinge.sum() if reduction == "sum" else hinge.mean())
     for agent in (agents.speaker, agents.listener):
         assert_same_gradients(losses["discriminability"], expected, agent)
@@ -157,7 +157,7 @@ def test_the_greedy_baseline_keeps_its_dropout_only_where_asked(toy, make):
 
 
 def test_the_objective_centres_and_scales_the_advantages_of_score_functions(toy):
-    """Centring and "batch" use the batch, with the divisor n; "group" uses an image's samples, with n − 1."""
+    """Centring and "batch" use the batch, with the divisor n; "group" uses an image's samples and the divisor n − 1."""
     agents, batch = toy.agents(), toy.batch()
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
     message, greedy = rollouts.get_message(Multinomial(3)), rollouts.get_message(Greedy())

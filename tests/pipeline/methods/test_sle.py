@@ -14,7 +14,7 @@ from pipeline.scores.exploration import SetDistance
 
 
 def make_peaked_agents(toy):
-    """Return agents whose speaker prefers two words, so that its captions resemble each other."""
+    """Return agents whose speaker generates two words most often, so that its captions resemble each other."""
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[1:3] += 4
@@ -58,7 +58,7 @@ def test_sll_me_with_weight_0_equals_sll(toy):
 def test_equation_16_by_hand(toy):
     """Loss and gradient equal a sum that is computed sample by sample.
 
-    The code averages over tokens, the paper over captions.
+    The code averages over tokens, and the paper averages over captions.
     """
     agents, batch, alpha, s = make_peaked_agents(toy), toy.batch(), 0.6, 3
     losses, gradients = run_step(sll_sle(agents, Objective(), alpha=alpha, samples=s, scale=1.0), batch)

@@ -39,7 +39,7 @@ def rewards():
 
 @pytest.fixture
 def step_rollouts(toy, rewards) -> tuple:
-    """Return agents, a batch, and the rollouts of a step for it."""
+    """Return agents, a batch, and a step's rollouts for the batch."""
     agents, batch = toy.agents(), toy.batch()
     return agents, batch, StepRollouts(agents.speaker, batch, seed=1)
 
@@ -53,7 +53,7 @@ def compute_contrastive_reward(
 ) -> torch.Tensor:
     """Return Eq. 2 over the other images, including the retriever's neighbours, and the other `captions`.
 
-    Without `captions` these are the searched, greedy and human captions.
+    By default, `captions` are the searched, greedy and human captions.
     """
     captions = captions or [
         rollouts.get_message(rewards.search),
@@ -251,7 +251,7 @@ def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samp
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], 0.7 * compute_likelihood_loss(advantage, samples), agents.speaker)
     human = rollouts.get_message(TeacherForcing(requires_grad=False))
-    # each caption's negatives are the other captions through its own channel, and all human ones
+    # each caption's negatives are the other captions of its own channel, and all human captions
     reward, baseline = (
         compute_contrastive_reward(rewards, rollouts, each, captions=(each, human)) for each in (samples, greedy)
     )

@@ -65,7 +65,7 @@ def has_words(references):
 
 @st.composite
 def worlds(draw):
-    """Draw captions of few words, which repeat themselves and each other, and references longer than the limit."""
+    """Draw captions of a small vocabulary, some equal to a reference, and references that may exceed the limit."""
     width, words = draw(st.integers(1, 7)), draw(st.integers(1, 5))
     reference = st.lists(st.integers(1, words), max_size=width + 2)
     references = draw(st.lists(st.lists(reference, min_size=1, max_size=7), min_size=1, max_size=5).filter(has_words))
@@ -108,7 +108,7 @@ def test_worked_by_hand():
     keys, counts = compute_document_frequencies(references, max_words=2, eos=False)
     scorer = CiderD.build(references, keys, counts, 2, max_words=2, eos=False, dtype=torch.float64)
     found = scorer(pad_captions([[1, 2], [1, 3], [1], []], 2), torch.tensor([0, 0, 0, 0]))
-    # every idf is log 2 and cancels; of four orders two exist; one word has a bigram less than the reference
+    # every idf is log 2 and cancels; two of four orders exist; the caption [1] has one bigram fewer than the reference
     expected = [10 * (1 + 1) / 4, 10 * (1 / 2) / 4, 10 * math.sqrt(1 / 2) / 4 * math.exp(-1 / 72), 0]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 

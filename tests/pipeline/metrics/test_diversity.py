@@ -92,7 +92,7 @@ def test_sets_without_common_n_grams_and_sets_without_words():
 
 
 def count_bleu_matches(caption: list[str], others: list[list[str]]) -> tuple[list[int], int, int]:
-    """Return matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other caption."""
+    """Return matches and n-grams of orders 1 to 4, the caption's length, and the closest length of another caption."""
     counts = []
     for n in range(1, 5):
         captions = Counter(tuple(caption[i : i + n]) for i in range(len(caption) - n + 1))

@@ -169,7 +169,8 @@ def test_a_pickle_that_names_another_type_is_refused_and_not_executed(tmp_path, 
     (tmp_path / "idxs.p").write_bytes(pickle.dumps(content, protocol))
     with pytest.raises(UserError, match=r"names \S+, which no file of document frequencies needs") as caught:
         read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
-    assert name.rpartition(".")[2] in str(caught.value) or name == "getattr"  # its argument is unpickled first
+    # the argument of getattr is unpickled before getattr
+    assert name.rpartition(".")[2] in str(caught.value) or name == "getattr"
     assert not (tmp_path / "done").exists()
 
 
@@ -219,7 +220,7 @@ def test_another_type_in_a_right_pickle_is_reported(tmp_path):
     ):
         assert pattern in catch_error({"document_frequency": {("1",): count}, "ref_len": 1})
     assert "not an integer" in catch_error({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
-    # Python converts such a number neither to text nor to float64
+    # Python converts 10**5000 neither to text nor to float64
     assert "has ref_len of type int, which" in catch_error({"document_frequency": {("1",): 1.0}, "ref_len": 10**5000})
     assert "counts of type int for ('1',), which" in catch_error(
         {"document_frequency": {("1",): 10**5000}, "ref_len": 1}

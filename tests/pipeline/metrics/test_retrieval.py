@@ -30,7 +30,7 @@ def block_size(request, monkeypatch):
 
 
 def rank_pairs(captions, images, owners):
-    """Return ranks of captions and of images, one pair at a time."""
+    """Compute the ranks of captions and of images, one pair at a time."""
     scores, owners = (captions.double() @ images.double().T).float(), owners.tolist()
     by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, owners, strict=True)]
     by_image = []
@@ -46,7 +46,7 @@ def test_ranks_by_hand():
     # scores: 1, 0, .6 for the first two; 0, 1, .8; -1, 0, -.6
     found = rank_gallery(captions, IMAGES, torch.tensor([0, 1, 2, 0]))
     assert found.by_caption.tolist() == [1, 3, 2, 3]
-    # image 0: its own score 1, -1 and the other two 1, 0; image 1: 0 against 0, 1, 0; image 2: .8 against .6, .6, -.6
+    # image 0: its own scores 1, -1 and the others 1, 0; image 1: 0 against 0, 1, 0; image 2: .8 against .6, .6, -.6
     assert found.by_image.tolist() == [2, 4, 1]
 
 
@@ -166,7 +166,7 @@ def test_random_distractors_are_others_and_different():
 
 @pytest.mark.parametrize("images", [1, 3, 512])
 def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
-    monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # scores of `images` of the five images in a block
+    monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # a block has room for the scores of `images` images
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
     found = find_similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
@@ -216,7 +216,9 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block
     assert (found != torch.arange(40).unsqueeze(1)).all()
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
     assert find_nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
-    with pytest.raises(UserError, match=r"hard_negative_ranks: expected ranks up to 18, .* got 19; lower it"):
+    with pytest.raises(
+        UserError, match=r"hard_negative_ranks: expected ranks up to 18, .* got 19; lower the largest rank"
+    ):
         find_nearest_images(vectors, gallery, (19,))
 
 
@@ -231,7 +233,7 @@ def test_drawing_a_gallery_needs_memory_for_one_image():
 
 
 def test_captions_are_ranked_among_those_of_an_images_distractors():
-    """The second image's caption ties with the best caption of the first image, and counts against it."""
+    """The second image's caption ties with the first image's best caption, which therefore has rank 2."""
     captions = torch.tensor([[0.2, 0.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.9, 0.0], [0.4, 0.0, 0.3]])
     owners, among = torch.tensor([0, 0, 1, 2]), torch.tensor([[1, 2], [2, -1], [0, 1]])
     assert rank_captions_among(captions, torch.eye(3), owners, among).tolist() == [2, 1, 1]

@@ -1,6 +1,6 @@
 """Clients of a shared METEOR get their scores, also after a process is killed, and no process stays running.
 
-Most tests replace Java by a script that starts at once and answers in METEOR's format.
+The fixture `fake_java` replaces Java by a script that starts at once and answers in METEOR's format.
 """
 
 import json

@@ -24,7 +24,7 @@ def decode(tokens) -> str:
 
 @pytest.fixture
 def meteor_requests(monkeypatch) -> list[list[str]]:
-    """Replace METEOR by a score of the text's length; return the list of requests to it."""
+    """Replace METEOR's score by a tenth of the text's length; return the list of requests."""
     requests: list[list[str]] = []
 
     class LengthScore:

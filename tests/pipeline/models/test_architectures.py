@@ -21,7 +21,7 @@ def describe_linear(name: str, outputs: int, inputs: int) -> dict[str, tuple[int
 
 
 def test_an_image_without_regions_gives_finite_gradients(toy, decoder):
-    """This also holds where the null image replaces a mean over no region: 0 · NaN is NaN."""
+    """In the LSTM the null image replaces a mean over no region; with a NaN mean, gradients would be NaN (0 · NaN)."""
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     speaker.add_null_image()
     batch.region_mask[2] = False

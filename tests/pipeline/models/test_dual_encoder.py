@@ -125,7 +125,7 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_reported(clip):
 
 
 def test_an_end_token_that_is_also_the_padding_counts_once(clip):
-    """SigLIP's tokenizer ends and pads captions with the same token, and begins them with none."""
+    """SigLIP's tokenizer ends and pads captions with the same token, and has no begin token."""
     encoder = load_pretrained_encoder(*clip[:2], CPU)
 
     def tokenize(captions: list[str], length: int) -> torch.Tensor:

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
     reason="captioners need the extra: pip install 'saywhich[hub]'",
 )
 STEPS = 6
-QUICK = ("blip", "florence2", "idefics3")  # make test runs these: cross-attention, a prompt to an encoder, a chat
+QUICK = ("blip", "florence2", "idefics3")  # kinds of `make test`: cross-attention, a prompt to an encoder, a chat
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 

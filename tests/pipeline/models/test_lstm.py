@@ -60,7 +60,7 @@ def test_an_image_is_the_mean_of_the_regions_that_it_has(toy):
     torch.testing.assert_close(speaker.encode_image(pooled), speaker.encode_image(batch))
     assert not torch.allclose(
         speaker.encode_image(batch)[0, 0], speaker.region(batch.regions[0].mean(0))
-    )  # one of its regions is masked
+    )  # a region of image 0 is masked
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 2)
     assert torch.equal(state.h, state.c)
     assert torch.equal(state.h[0::2], state.h[1::2])

@@ -43,7 +43,7 @@ def make_distractors(batch):
 
 
 def test_the_distribution_is_bayes_rule_by_hand():
-    """S0 of three words is (.5, .3, .2) for the image and (.1, .6, .3) for the distractor, with half the prior."""
+    """S0 of three words is (.5, .3, .2) for the image and (.1, .6, .3) for the distractor, whose prior is ⅓."""
     generated = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
     prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
     posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
@@ -157,6 +157,6 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
             speaker, rows[:2], load_images, Vocabulary(tuple("abcdefghijkl"))
         )
         for count in (1, 3)
-    ]  # two images have one distractor each; two more are missing
+    ]  # two images have one distractor each; with `count` 3, two are missing
     captions = [generate(each, load_images(rows[:2]), Greedy(), rng()).tokens for each in decoders]
     assert torch.equal(*captions)

@@ -29,7 +29,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def agents(toy):
-    """Return an untrained speaker and listener that depend on image and words."""
+    """Return an untrained speaker and listener whose outputs depend on image and words."""
     untrained = toy.agents()
     with torch.no_grad():
         untrained.speaker.logit.weight *= 4

@@ -22,7 +22,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 def test_one_step_by_hand():
-    """Compare a step of Att2in2 with the published formulas, for an image with two unmasked regions and one masked."""
+    """Compare a step of Att2in2 with the published formulas, for an image with two regions and a masked region."""
     torch.manual_seed(0)
     speaker = Att2in(vocabulary=3, region_size=2, words=2, hidden=2, attention=2, dropout=0.5, max_words=4).eval()
     batch = Batch(

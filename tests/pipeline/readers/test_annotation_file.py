@@ -51,7 +51,7 @@ def test_names_are_equal_as_texts_and_are_whole_numbers_or_texts(tmp_path):
 def test_a_lone_surrogate_is_reported(tmp_path, written, half):
     (tmp_path / "a.json").write_text(f'{{"images":\n["{written}"]}}')
     if half:
-        with pytest.raises(UserError, match=r"a\.json, line 2: half a character"):
+        with pytest.raises(UserError, match=r"a\.json, line 2: a lone surrogate"):
             JsonFile(tmp_path / "a.json")
     else:
         assert len(JsonFile(tmp_path / "a.json").entries("images")) == 1

@@ -185,7 +185,7 @@ MISTAKES = [
     (set_data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] must be a word, not "a b"'),
     (set_data("ix_to_word", {"1": "a", "2": "a"}), r'ix_to_word\["2"\] is "a", which is word 1 already'),
     (set_data("ix_to_word", {"1": "UNK", "2": "a"}), r'the last word, ix_to_word\["2"\], is "a" and not UNK'),
-    (set_data("bpe", "#version: 0.2"), r"its tokens are parts of words"),
+    (set_data("bpe", "#version: 0.2"), r"its tokens are subwords"),
     (set_data("images", {}), r"needs a list `images`"),
     (set_data("images", []), r"do not belong to the 0 images"),
     (remove_images, r"cocotalk.json: `images` is empty"),
@@ -198,9 +198,9 @@ MISTAKES = [
     (lambda data, arrays: data["images"].pop(), r"do not belong to the 3 images of"),
     (lambda data, arrays: arrays.pop("labels"), r"not an HDF5 file with labels, label_start_ix and label_end_ix"),
     (set_array_value("label_start_ix", 0, 0), r"label_start_ix\[0\] is 0, not 1"),
-    (set_array_value("label_start_ix", 2, 3), r"label_start_ix\[2\] is 3, not 4"),  # overlaps the previous image
+    (set_array_value("label_start_ix", 2, 3), r"label_start_ix\[2\] is 3, not 4"),  # an overlap with the previous image
     (set_array_value("label_end_ix", 3, 4), r"image 3 has no captions \(label_start_ix 5, label_end_ix 4\)"),
-    (set_array_value("label_end_ix", 3, 6), r"5 captions in labels, but label_end_ix ends at 6"),
+    (set_array_value("label_end_ix", 3, 6), r"labels has 5 captions, but label_end_ix ends at 6"),
     (set_array_value("labels", (1, 0), 6), r"labels\[1\] holds an id outside 0 … 5"),
     (set_array_value("labels", (1, 3), 2), r"labels\[1\] goes on after its end"),
     (set_array_value("labels", (4, 0), 0), r"labels\[4\] is empty"),

@@ -198,7 +198,7 @@ MISTAKES = {
         '{"file": "001.png", "captoin": "a", "caption": null}\n',
         r'c.jsonl, row 1: a column caption is needed; there are "file", "captoin"$',
     ),
-    "no lines": ("c.jsonl", "\n", "c.jsonl: the table has no rows$"),
+    "no lines": ("c.jsonl", "\n", "c.jsonl: the table has no rows; add one or more$"),
     "a row without a key": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": "001.png"}\n',
@@ -207,7 +207,7 @@ MISTAKES = {
     "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
     "no table": ("c.txt", "", r"c.txt: expected a table whose name ends in .csv, .tsv, .jsonl, .parquet"),
     "a spreadsheet": ("c.xlsx", "", "c.xlsx: a spreadsheet; save it as “CSV UTF-8” and name that file"),
-    "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: captions of 1 photo; 6 are needed"),
+    "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: the table has captions of 1 photo; 6 are needed"),
     "another extension": (
         "c.csv",
         GOOD + "A.JPG,one,train\n",

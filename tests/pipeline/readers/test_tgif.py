@@ -66,7 +66,7 @@ def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder,
     assert [image.file for image in corpus.skipped] == ["tumblr_a_500.gif", "tumblr_g_500.gif"]
     assert corpus.counts() == {"train": 5, "val": 1, "test": 2}
     printed = capsys.readouterr().err
-    assert "warning: 2 of 10 images are missing or cannot be decoded, and left out: " in printed
+    assert "warning: 2 of 10 images are missing or cannot be decoded, and are left out: " in printed
     assert "tumblr_a_500.gif: the image is missing" in printed
     with pytest.raises(
         UserError, match=r"tumblr_g_500.gif: .*; with it, 2 of 10 .* prepare.max_missing_share, 0.1"

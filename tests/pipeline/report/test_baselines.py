@@ -18,7 +18,7 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 @pytest.fixture
 def results_and_choices(full_world, make_full_cell):
-    """Return results of mle and the template, which rank every second image first among its neighbours."""
+    """Return results and choices of mle and the template, which retrieve every second image among its neighbours."""
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     for n, row in enumerate(entry["captions"]):
         names = [f"{prefix}neighbourhood_{judge}" for prefix in ("", "template_") for judge in JUDGES]

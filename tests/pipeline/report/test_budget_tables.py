@@ -18,7 +18,7 @@ from pipeline.runtime.processor_seconds import write_processor_seconds
 
 
 def make_history(*captions: int, hard: bool = True) -> list[dict[str, float]]:
-    """Return one entry per ten steps; `captions` are the numbers of captions drawn by then."""
+    """Return one entry per ten steps; `captions` are the numbers of captions drawn up to each entry."""
     entries = [
         {"epoch": n, "step": 10 * n, "captions_drawn": drawn, "val/cider": 1 + n / 10, "val/recall@1": 30.0 + n}
         for n, drawn in enumerate(captions, 1)
@@ -75,7 +75,7 @@ def test_numbers_that_older_trainings_lack_are_shown_as_not_recorded(trained_wor
     rows = {row[0]: row[1:] for row in build_budget_table(average_budgets(choices, old)).rows}
     assert rows["mle"] == ["10", UNKNOWN, UNKNOWN]
     assert rows["luo"] == ["20", "1,150", UNKNOWN]
-    assert rows["psst_multinomial"] == ["0", "0", "0"]  # it was trained for no epoch
+    assert rows["psst_multinomial"] == ["0", "0", "0"]  # a training of no epoch
     assert build_budget_table(average_budgets(choices, {})) is None
 
 

@@ -10,8 +10,8 @@ from pipeline.report.claim_tables import build_claims_table, compare_claims, rea
 from pipeline.report.number_files import format_markdown
 from pipeline.report.recording import iterate_tables
 
-CLAIM = MethodClaim(says="a beats b", data="toy", more="a", than="b", judge="own")
-OTHER = MethodClaim(says="a beats c", data="toy", more="a", than="c", judge="judge", at="chosen λ", score="R@10")
+CLAIM = MethodClaim(statement="a beats b", data="toy", more="a", than="b", judge="own")
+OTHER = MethodClaim(statement="a beats c", data="toy", more="a", than="c", judge="judge", at="chosen λ", score="R@10")
 
 
 def make_table(value):
@@ -25,14 +25,14 @@ def make_table(value):
 def test_the_projects_own_claims_can_be_read():
     claims = read_claims(Path(__file__).parents[3])
     assert all(any(claim.applies_to(data) for claim in claims) for data in ("scenes", "flickr8k", "flickr8k_wtf"))
-    assert len({(claim.says, claim.data, claim.judge) for claim in claims}) == len(claims)
+    assert len({(claim.statement, claim.data, claim.judge) for claim in claims}) == len(claims)
 
 
 def test_a_claim_with_an_unknown_key_is_reported_and_a_missing_file_has_no_claims(tmp_path):
     (tmp_path / "results").mkdir()
     assert read_claims(tmp_path) == []
     (tmp_path / "results" / "claims.toml").write_text(
-        '[[claim]]\nsays = "so"\ndata = "toy"\nmore = "a"\nthan = "b"\nless = "a"\n'
+        '[[claim]]\nstatement = "so"\ndata = "toy"\nmore = "a"\nthan = "b"\nless = "a"\n'
     )
     with pytest.raises(UserError, match=r"claims\.toml: claim 0\.less: Extra inputs are not permitted"):
         read_claims(tmp_path)
@@ -41,9 +41,9 @@ def test_a_claim_with_an_unknown_key_is_reported_and_a_missing_file_has_no_claim
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'[[claim]]\nsays = "\xff"\n', "not UTF-8; save it as UTF-8 text"),
-        (b'[[claims]]\nsays = "so"\n', r"expected tables \[\[claim\]\] only, found claims; rename or remove it"),
-        (b'[claim]\nsays = "so"\n', "claim: Input should be a valid list"),
+        (b'[[claim]]\nstatement = "\xff"\n', "not UTF-8; save it as UTF-8 text"),
+        (b'[[claims]]\nstatement = "so"\n', r"expected tables \[\[claim\]\] only, found claims; rename or remove it"),
+        (b'[claim]\nstatement = "so"\n', "claim: Input should be a valid list"),
     ],
 )
 def test_a_file_of_another_form_is_reported(tmp_path, content, message):

@@ -73,7 +73,7 @@ def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
 
 
-def test_one_point_beyond_1_has_a_logarithmic_axis():
+def test_one_point_beyond_1_is_drawn_on_a_logarithmic_axis():
     line = replace(RISING, points=(PlotPoint(5.0, 5.0, "alone"),))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib warns of an axis without length

@@ -125,7 +125,7 @@ def test_the_seed_decides_the_images_and_a_larger_number_gives_all(world):
     assert get_ids(images=99) == [str(n) for n in range(104, 112)]
 
 
-def test_an_image_without_a_caption_of_a_method_has_no_rank_for_it_either(world):
+def test_an_image_without_a_caption_of_a_method_has_no_rank_for_that_method_either(world):
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -191,7 +191,7 @@ def test_a_view_shows_the_settings_nearest_to_a_level(world):
 
     assert len(list_settings("all")) == 9
     assert len(list_settings("chosen")) == 4
-    # test CIDEr of PSST: .975, .945, .825; of ST: .95, .92, .80; Luo ends at .91, mle has .97 alone
+    # test CIDEr of PSST: .975, .945, .825; of ST: .95, .92, .80; Luo's lowest is .91, mle's only one is .97
     # luo and mle lie above .9, so their values are lower bounds
     assert list_settings("equal-0") == {
         ("psst_multinomial", 0.005),
@@ -200,7 +200,7 @@ def test_a_view_shows_the_settings_nearest_to_a_level(world):
         ("mle", None),
     }
     assert "own listener" not in by_name["equal-0"].description
-    # test R@10 of PSST: 74.5, 86.5, 95.5; of ST: 70, 82, 91; Luo ends at 79
+    # test R@10 of PSST: 74.5, 86.5, 95.5; of ST: 70, 82, 91; Luo's highest is 79
     assert list_settings("equal-1") == {("psst_multinomial", 0.001), ("st_multinomial", 0.005)}
     assert "R@10 80% (own listener)" in by_name["equal-1"].description
     assert list_settings("equal-2") == set()

@@ -30,7 +30,7 @@ def split_tables(text):
     return [part for part in text.split("\n\n") if part.startswith("|")]
 
 
-def test_markdown_fits_a_terminal_and_its_columns_stand_in_line(world, full_world):
+def test_markdown_fits_a_terminal_and_its_columns_are_aligned(world, full_world):
     assert max(map(len, format_tables(world).splitlines())) <= 110
     assert max(map(len, format_tables(full_world).splitlines())) <= 120
     text = format_tables(world)

@@ -92,7 +92,7 @@ def test_the_command_quotes_a_folder_with_a_space(content, world):
     assert shlex.split(line) == ["saywhich", "caption", folder.as_posix(), "--preset", "base"]
 
 
-def test_one_photo_has_no_heading_without_captions(content, world):
+def test_captions_of_one_photo_are_not_listed(content, world):
     assert "captions by" in format_photo_summary(content)
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
         captions = [row for row in pq.read_table(path).to_pylist() if row["image"] == 6]

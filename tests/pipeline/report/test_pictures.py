@@ -34,7 +34,7 @@ def test_the_gallery_sheet_is_deterministic_for_any_number_of_images(world, imag
     assert draw_gallery_png(pictures, OWN) == draw_gallery_png(pictures, OWN)
 
 
-def test_a_sheet_names_who_wrote_the_human_captions(world):
+def test_a_sheet_names_the_annotator_of_the_human_captions(world):
     pictures = read(world)[2]
     assert {picture.annotator for picture in pictures} == {"person"}
     drawn = [replace(picture, annotator="simulated annotator") for picture in pictures]
@@ -48,7 +48,7 @@ def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world)
     assert draw_gallery_png(pictures * 3, OWN) == draw_gallery_png((pictures * 3)[:12], OWN)
 
 
-def test_one_picture_along_lambda(world):
+def test_the_lambda_example_is_deterministic_and_shows_its_captions(world):
     along = choose_lambda_example(read(world)[2], "psst_multinomial")
     png = draw_lambda_example_png(*along, OWN)
     assert png == draw_lambda_example_png(*along, OWN)

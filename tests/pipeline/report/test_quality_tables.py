@@ -42,7 +42,7 @@ def get_cells(table, row):
     return dict(zip(labels, found, strict=True))
 
 
-def test_galleries_beside_the_whole_split(full_world):
+def test_the_galleries_table_has_the_whole_split_and_smaller_galleries(full_world):
     results, choices = read(full_world)
     row = get_cells(build_galleries_table(results, choices), "mle")
     (run,) = results.get_points("mle")[0].runs
@@ -55,7 +55,7 @@ def test_galleries_beside_the_whole_split(full_world):
     assert frozen["100 random images R@10 own"] == f"{adapted:.1f}"
 
 
-def test_the_gallery_of_a_thousand_where_it_was_measured(full_world, make_full_cell):
+def test_the_gallery_of_1000_images_has_columns_where_it_was_measured(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["judges"]["own"]["galleries"]["1000"] = {"R@1": 1.0, "R@5": 2.0, "R@10": 3.25}
     full_world.write([], [entry])

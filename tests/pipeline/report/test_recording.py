@@ -51,7 +51,7 @@ def test_tables_of_markdown_equal_the_printed_ones():
     assert dict(iterate_tables(format_markdown([TABLE, TABLE]))) == {"Results at the chosen λ, 5 images": PRINTED}
 
 
-def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
+def test_a_profiles_tables_figures_seeds_commit_and_command_are_recorded(root, capsys):
     assert command.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")

@@ -315,7 +315,7 @@ def test_a_stronger_colour_is_a_higher_recall(full_html):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
-def test_only_the_tables_of_the_headline_and_of_digests_are_unfolded_beside_those_of_pictures(full_html):
+def test_only_the_tables_of_the_headline_of_digests_and_of_pictures_are_unfolded(full_html):
     unfolded = re.sub(r"<details>.*?</details>", "", full_html, flags=re.S)
     names = [caption["id"] for caption in PageParser(unfolded).find_all("caption") if "-caption" in caption["id"]]
     assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
@@ -382,10 +382,10 @@ def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(fu
     rest = re.sub(r"@media \([^)]*\)|\.captions td\.retrieved { .*? }", "", style)
     widths = re.findall(r"[^-]\b(?:min-)?width: ([\d.]+)rem", rest)
     assert widths
-    assert max(map(float, widths)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
+    assert max(map(float, widths)) * 16 <= 390 - 2 * 16  # pixels between the page's margins
     ranks = [cell for cell in PageParser(full_html).find_all("td") if "rank" in (cell.get("class") or "").split()]
     assert ranks
-    assert all(cell["data-by"] for cell in ranks)  # names the listener where the table's head is hidden
+    assert all(cell["data-by"] for cell in ranks)  # data-by names the listener where the table's head is hidden
 
 
 def compute_luminance(colour):
@@ -396,13 +396,13 @@ def compute_luminance(colour):
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_true_and_false_words_are_readable_on_every_ground_in_light_and_dark(full_html, scheme):
+def test_true_and_false_words_are_readable_on_every_background_in_light_and_dark(full_html, scheme):
     style = re.findall(r"<style>(.*?)</style>", full_html, re.S)[0]
     colours = dict(re.findall(r"--(\w+): (#\w{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
     for ink in ("ink", "right", "wrong"):
-        for ground in ("paper", "wash", "mark"):  # the page, a row under the mouse, a changed word
-            low, high = sorted(compute_luminance(colours[name]) for name in (ink, ground))
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+        for background in ("paper", "wash", "mark"):  # the page, a row under the mouse, a changed word
+            low, high = sorted(compute_luminance(colours[name]) for name in (ink, background))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, background)
 
 
 def test_tables_have_captions_and_scopes_and_images_have_descriptions(full_html):

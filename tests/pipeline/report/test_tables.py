@@ -57,7 +57,7 @@ def test_the_adapted_listener_has_columns_where_it_judged(full_world):
         assert {len(cells) for cells in table.rows} == {len(table.columns)}
 
 
-def test_human_captions_through_each_judge(world):
+def test_human_captions_are_ranked_by_each_judge(world):
     row = find_row(build_human_table(*read_and_choose(world)), "luo")
     assert (row["Own listener R@10"], row["Pretrained listener R@10"], row["Independent judge R@10"]) == (
         "60.0",

@@ -12,7 +12,7 @@ from pipeline.training.checkpoint import Checkpoints
 def make_model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    model.extra = nn.Parameter(torch.ones(1))  # never has a gradient, so Adam has no state for it
+    model.extra = nn.Parameter(torch.ones(1))  # this parameter never has a gradient, so Adam has no state for it
     return model
 
 

@@ -26,7 +26,7 @@ def test_a_folder_with_a_file_name_of_any_bytes_has_a_digest(tmp_path):
     try:
         open(path, "wb").close()
     except OSError as error:
-        pytest.skip(f"this file system has names of Unicode only: {error}")
+        pytest.skip(f"this file system allows only Unicode names: {error}")
     assert len(compute_digest(tmp_path)) == 64
 
 

@@ -195,7 +195,7 @@ def test_descendants_of_a_killed_caller_end(tmp_path, program):
     """The caller has the name of DVC or Snakemake; it starts a shell, which starts a stand-in for a stage."""
     (tmp_path / "stage.py").write_text(STAGE)
     (tmp_path / program).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
-    command = f"{sys.executable} stage.py; true"  # a shell may replace itself by its last command, but not by this one
+    command = f"{sys.executable} stage.py; true"  # a shell may replace itself by its last command, but not by `true`
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen([sys.executable, program, command], cwd=tmp_path, env=environment)
     stage = int(wait_for_text(tmp_path / "began"))

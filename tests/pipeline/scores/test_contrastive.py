@@ -74,7 +74,7 @@ def test_both_directions_by_hand():
     assert float(found[2]) == pytest.approx(TAU * (last + log(exp(7) / (exp(0) + exp(2)))), rel=1e-5)
 
 
-def test_a_human_captions_denominator_has_all_captions_but_itself():
+def test_a_human_captions_denominator_has_all_other_captions():
     image_to_text = log(exp(7) / (exp(9) + exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(1) + exp(2)))
     assert float(compute_score("human", directions="image_to_text")[0]) == pytest.approx(TAU * image_to_text, rel=1e-5)
 

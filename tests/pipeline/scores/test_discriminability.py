@@ -32,7 +32,7 @@ def test_a_batch_of_one_image_has_no_distractors():
     assert Hinge(None, negatives="all").losses(torch.ones(1, 1, 1)).item() == 0
 
 
-def test_samples_compete_with_samples_of_equal_number(toy):
+def test_samples_compete_with_samples_of_equal_index(toy):
     agents, batch = toy.agents(), toy.batch()
     message = generate(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
@@ -67,7 +67,7 @@ def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
 @pytest.mark.parametrize("make", [Hinge, partial(Hinge, margin=0.5), partial(Hinge, negatives="all"), InfoNCE], ids=str)
-def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_number(toy, encoder, make):
+def test_every_caption_has_the_score_of_its_own_image_among_captions_of_equal_index(toy, encoder, make):
     """Loops compute the score of caption s of image i from the other images and their s-th captions."""
     batch = toy.batch()
     torch.manual_seed(3)
@@ -102,7 +102,7 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
         torch.testing.assert_close(found[n], total, atol=1e-5, rtol=1e-5)
 
 
-def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
+def test_recovery_counts_consecutive_steps_on_the_plateau(toy):
     """A level is a mean loss over 2·margin. After three levels in a row within .1 of 1, two steps use all negatives."""
     score = CollapseRecovery(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
     levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
@@ -146,7 +146,7 @@ def _collapse(listener):
         listener.image.bias.fill_(1.0)
 
 
-def test_the_plateau_is_recognised_and_left(toy):
+def test_the_plateau_is_recognised_only_for_a_collapsed_listener(toy):
     batch, listener = toy.batch(), toy.agents().listener
     _collapse(listener)
     score = CollapseRecovery(Hinge(listener, 0.2), warmup=0, patience=3, steps=2, width=0.1)

@@ -39,7 +39,7 @@ def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 
 def test_the_divergence_and_its_gradient_equal_torchs_kl_div():
-    logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than one part has
+    logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than ROWS
     reference, weights = torch.randn(300, 7, dtype=torch.float64), torch.randn(300, dtype=torch.float64)
     found = compute_divergence(logits, reference)
     expected = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
@@ -71,7 +71,7 @@ def test_the_score_gives_the_gradient_of_the_divergence_of_captions(world, start
     assert compute_error_ratio(found, truth) < 2.5
     assert compute_error_ratio(found, 1.3 * truth) > 5
     pathwise = estimate_gradients(world, Pathwise(Multinomial(samples), "words"), score, rounds=60)
-    assert compute_error_ratio(pathwise, truth) > 10  # without the probability of the prefixes
+    assert compute_error_ratio(pathwise, truth) > 10  # pathwise gradients omit the probability of the prefixes
 
 
 @pytest.mark.parametrize("method", [luo, mle])

@@ -25,7 +25,7 @@ METHODS = ("luo", "psst_multinomial", "st_multinomial")
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Finished run in the folder `root`, of which `make` makes a study."""
+    """Finished run in the folder `root`, from which `make` makes a study."""
 
     root: Path
 
@@ -36,7 +36,7 @@ class FinishedRun:
 
 
 def make_caption(method: str, image: int, lam: float) -> str:
-    """Return the caption. ST and Luo share a caption for every fourth image, PSST and ST for image 30."""
+    """Return a caption. ST and Luo share one for every fourth image, and PSST and ST share one for image 30."""
     if image == 30 and method != "luo":
         return "a word for thirty"
     return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"

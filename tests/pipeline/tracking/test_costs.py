@@ -1,4 +1,4 @@
-"""The page of costs, for runs with known numbers."""
+"""The table of costs, for runs with known numbers."""
 
 import pytest
 from recorded_runs import sync

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.tracking.database import create_database, make_sqlite_address, parse_sqlite_path
 
-# alembic logs each migration before it runs it
+# alembic logs each migration before running it
 CREATE_AND_KILL = """
 import logging, os, signal, sys
 from itertools import count

@@ -127,7 +127,7 @@ def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
         run.log_metrics({"loss": 1.0}, 0)
     assert "not done after 3 s" in capsys.readouterr().err
     other.rollback()
-    while list_waiting_runs():  # its sender continues to try
+    while list_waiting_runs():  # the run's sender continues to try
         time.sleep(0.1)
     assert read_history(find_runs()["patient"], "loss") == [(0, 1.0)]
 
@@ -278,7 +278,7 @@ def find_senders() -> list[psutil.Process]:
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
     path = os.pathsep.join([write_broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:
-        wait_until(lambda: "grid" in find_runs())  # its sender runs
+        wait_until(lambda: "grid" in find_runs())  # the grid's sender runs
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
             command = [PYTHON, "-c", WRITER, f"child {number}"]
@@ -298,7 +298,7 @@ def test_one_sender_sends_all_runs_children_too(tmp_path, database):
 
 @pytest.mark.slow
 def test_another_experiment_has_another_sender(database, tmp_path):
-    with recorder.record_run("here"):  # its sender keeps running
+    with recorder.record_run("here"):  # the run's sender keeps running
         assert run_writer("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
         assert len(find_senders()) == 2
     assert list(find_runs()) == ["here"]
@@ -463,7 +463,7 @@ def test_an_experiment_of_another_client_keeps_the_paths_of_its_artifacts(databa
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     assert connect().experiment == experiment
     assert client.get_run(run.info.run_id).info.artifact_uri == run.info.artifact_uri
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "")  # as if it were not set
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "")  # an empty name counts as unset
     assert client.get_experiment(connect().experiment).name == "saywhich"
 
 
@@ -508,7 +508,7 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
 
 @pytest.mark.parametrize("ending", [0, 1, 2, 3])
 def test_a_run_waits_for_the_last_of_three_senders(tmp_path, monkeypatch, capfd, ending):
-    """The first `ending` senders end at once; the next one sends the records."""
+    """The first `ending` senders end at once; the next, if there is one, sends the records."""
     records = tmp_path / "run" / "records.jsonl"
     records.parent.mkdir()
     records.touch()

@@ -30,7 +30,7 @@ def list_damaged_files() -> list[Path]:
 
 
 def test_a_flipped_bit_anywhere_is_named_and_nothing_wrong_arrives(run_folder, capsys):
-    """Flip a random bit of each line, the head's too; afterwards no record waits and none is sent again."""
+    """Flip a random bit of each line, including the head; afterwards no record waits and none is sent again."""
     path, rng = run_folder / "records.jsonl", random.Random(1)
     lines = path.read_bytes().splitlines(keepends=True)
     shutil.copytree(run_folder, "whole")

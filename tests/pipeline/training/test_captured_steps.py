@@ -78,8 +78,8 @@ def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatc
     first = ["direct", "direct", "capture", "replay", "replay"]
     later = ["direct", "capture", "replay", "replay", "replay"]
     assert run_steps(toy, monkeypatch, [(0, "speaker")] * 4 + [(1, "speaker")] * 4) == first + later
-    turns = [(0, role) for _ in range(3) for role in ("speaker", "listener")]
-    assert run_steps(toy, monkeypatch, turns) == ["direct"] * 4 + ["capture", "replay"] * 2
+    alternating_steps = [(0, role) for _ in range(3) for role in ("speaker", "listener")]
+    assert run_steps(toy, monkeypatch, alternating_steps) == ["direct"] * 4 + ["capture", "replay"] * 2
 
 
 def test_steps_that_wait_for_the_gpu_are_never_captured(toy, monkeypatch):

@@ -66,7 +66,7 @@ def test_epochs_are_multiplied_to_give_min_steps(toy):
     longer = settings.lengthen(3)
     assert longer.rate(17, 3) == pytest.approx(5e-4)
     assert longer.rate(18, 3) == pytest.approx(5e-5)
-    assert settings.lengthen(8) == settings  # 40 steps as it is
+    assert settings.lengthen(8) == settings  # already 40 steps
     assert dataclasses.replace(settings, epochs=0).lengthen(3).epochs == 0
 
 
@@ -96,7 +96,7 @@ def _make_recovery(toy):
 )
 def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bits(toy, tmp_path, make):
     whole, history = train(make(toy), toy)
-    for interrupt_at in (1, 3, 7, 14):  # in the first epoch, at the end of it, later, in the last step
+    for interrupt_at in (1, 3, 7, 14):  # in the first epoch, at its end, later, and in the last step
         with pytest.raises(KeyboardInterrupt):
             train(make(toy), toy, interrupt_at=interrupt_at, folder=tmp_path)
         assert Checkpoints(tmp_path).load_latest().step == interrupt_at
@@ -105,7 +105,7 @@ def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bits(toy, tmp_
     assert history == history_resumed
 
 
-def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
+def test_the_best_epoch_is_kept_also_after_a_kill(toy, tmp_path):
     values = [1.0, 3.0, 2.0, 3.0, 0.0]
 
     def run(interrupt_at=None, folder=None):
@@ -338,7 +338,7 @@ def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
     assert any(not torch.allclose(found[2][n], found[3][n], atol=1e-3) for n in found[2])
 
 
-def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_path):
+def test_training_ends_when_validation_has_saturated_also_after_a_kill(toy, tmp_path):
     settings = dataclasses.replace(FIVE, epochs=9, select="cider", validate_every=1, patience=2)
     values = [1.0, 3.0, 2.0, 2.5, 9.0]
 
@@ -358,7 +358,7 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
     assert are_equal(whole, resumed)
 
 
-def test_a_run_that_saturated_within_an_epoch_completes_it_also_over_a_kill(toy, tmp_path):
+def test_a_run_that_saturated_within_an_epoch_completes_the_epoch_also_after_a_kill(toy, tmp_path):
     """The values after steps 0, 1 and 2 have saturated, but a training ends only after a whole epoch."""
     settings = dataclasses.replace(FIVE, epochs=9, select="cider", validations_per_epoch=3, patience=1)
 

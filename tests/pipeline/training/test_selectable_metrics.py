@@ -32,7 +32,7 @@ def test_settings_that_fit_each_other_are_kept(options):
         ({"schedule": "step", "decay_every": 2}, "schedule step needs decay and decay_every"),
         ({"start_epoch": 4}, "start_epoch 4 goes with schedule step, not with constant"),
         ({"select": "cider", "validate_every": 0}, "select cider needs validations"),
-        ({"patience": 3}, "patience needs a validation metric to wait for"),
+        ({"patience": 3}, "patience needs a validation metric: set"),
         ({"select": "rsum"}, r"select = rsum is not allowed: last \| cider \| recall@10"),
     ],
 )

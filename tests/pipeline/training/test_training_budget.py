@@ -40,7 +40,7 @@ def train(method: Method, toy, epochs: int = 1, **batch_options: int) -> Trainin
 
 
 @pytest.mark.parametrize(
-    ("make", "each_step"),
+    ("make", "captions_per_step"),
     [
         (lambda agents: mle(agents, Objective()), (0,)),
         (lambda agents: luo(agents, Objective(), 0.7), (2,)),  # a sample and the greedy caption
@@ -54,10 +54,10 @@ def train(method: Method, toy, epochs: int = 1, **batch_options: int) -> Trainin
     ],
     ids=["mle", "luo", "reinforce", "rloo", "psst", "st, shared", "wtf", "wtf_rl", "scst"],
 )
-def test_captions_drawn_by_each_method_equal_counts_by_hand(toy, make, each_step):
-    """`each_step` has the captions per image of the first steps, which repeat."""
+def test_captions_drawn_by_each_method_equal_counts_by_hand(toy, make, captions_per_step):
+    """`captions_per_step` has the captions per image of the first steps; later steps repeat these numbers."""
     training = train(make(toy.agents()), toy, epochs=2)
-    expected = [IMAGES * sum(islice(cycle(each_step), steps)) for steps in (3, 6)]
+    expected = [IMAGES * sum(islice(cycle(captions_per_step), steps)) for steps in (3, 6)]
     assert [entry["captions_drawn"] for entry in training.history] == expected
 
 
@@ -76,7 +76,7 @@ def test_captions_that_are_human_to_their_end_are_not_drawn(toy):
         method = mixer(toy.agents(), Objective(), reward="cider", forced_tokens=forced_tokens, critic_hidden=4)
         return train(method, toy, steps=1).history[-1]["captions_drawn"]
 
-    longer = sum(len(references[0]) > 2 for references in toy.references)  # they have no EOS within three tokens
+    longer = sum(len(references[0]) > 2 for references in toy.references)  # no EOS within three tokens
     assert 0 < longer < IMAGES
     assert [count_drawn(0), count_drawn(3), count_drawn(STEPS)] == [IMAGES, longer, 0]
     always = ScheduledSampling(start=-1, every=1, increment=1.0, max_share=1.0)
@@ -116,7 +116,7 @@ def test_processor_seconds_exclude_validations_and_include_earlier_processes(mon
     assert again.processor_seconds == 10.0
 
 
-def test_a_killed_training_has_the_times_of_its_entries_and_more_after_them(toy, tmp_path):
+def test_a_resumed_training_keeps_the_seconds_of_its_entries_and_adds_later_ones(toy, tmp_path):
     def run(interrupt_at: int | None = None) -> Training:
         method = luo(toy.agents(), Objective(), 0.7)
         training = Training(method, ToyBatches(toy, interrupt_at), Optimisation(epochs=5), seed=4, device=CPU)

@@ -66,7 +66,7 @@ OTHER_HELD_OUT = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]
 
 
 def prepare_data(folder: Path, held_out: list[list[str]], **options: object) -> PreparedData:
-    """Prepare the training images, the same each time, and the held-out images."""
+    """Prepare a data set of images with the captions TRAINING and `held_out`."""
     captions, raw = [*held_out, *TRAINING], folder / "raw"
     (raw / "images").mkdir(parents=True)
     images = []
@@ -337,7 +337,7 @@ def test_a_listener_is_trained_by_the_objective_of_its_section(data, models):
 
 @pytest.mark.parametrize(("captions", "batch", "steps"), [("one", 2, 2), ("all", 2, 3), ("one", 3, 1), ("one", 9, 1)])
 def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
-    """The training split has four images with six captions: in batches of two, two or three steps an epoch."""
+    """The training split has four images with six captions: batches of two give two or three steps an epoch."""
     recover = RecoverySettings(patience=7, steps=11)
     method = build_listener_method(data, models, captions, batch, collapse_recovery=recover, warmup_epochs=5)
     (term,) = method.terms
@@ -516,7 +516,7 @@ def test_the_longest_of_many_captions_is_checked():
 
 
 def test_text_rewards_compare_with_whole_references(data):
-    """Training clips captions to max_words; a reward counts all words of human captions, as evaluation does."""
+    """Training clips captions to max_words; a text reward counts all words of human captions, as evaluation does."""
     whole = SimpleNamespace(
         vocabulary=data.vocabulary, max_words=2, words=lambda image: [["a", "red", "ball", "today"]]
     )

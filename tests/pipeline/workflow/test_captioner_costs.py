@@ -64,7 +64,7 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
 
 
 def write_vision_encoder_decoder(folder: Path, encoder: Any, **decoder: int) -> None:
-    """Write a captioner with the vision tower `encoder`; `decoder` are settings of a BART text decoder."""
+    """Write a captioner with the vision tower `encoder`; `decoder` has the settings of a BART text decoder."""
     hub = import_transformers()
     write_captioner("vision-encoder-decoder", folder)
     text = hub.AutoConfig.from_pretrained(folder).decoder
@@ -85,7 +85,7 @@ def test_regions_are_those_of_towers_that_merge_patches_or_have_no_class_token_o
     assert read_size(str(tmp_path), 6, None).regions == region_count
 
 
-def test_a_tower_without_the_size_of_its_images_is_reported(tmp_path):
+def test_an_image_size_that_is_no_whole_number_is_reported(tmp_path):
     write_captioner("blip", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     config["vision_config"]["image_size"] = [16, 16]

@@ -48,8 +48,8 @@ def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path
 
 @pytest.mark.parametrize(("profile", "shared"), [("flickr8k", True), ("scenes", False)])
 def test_claims_have_resamples_where_all_starts_have_the_same_images(tmp_path, monkeypatch, profile, shared):
-    # each start of scenes draws other images
-    recall = MethodClaim(says="PSST has higher recall", data=profile, more="a", than="b", judge="own")
+    # each start of scenes draws different images
+    recall = MethodClaim(statement="PSST has higher recall", data=profile, more="a", than="b", judge="own")
     results = [
         ClaimResult(recall, "chosen λ", 1.0, (0.0, 2.0), resampled=np.array([1.04, -0.04, 2.0])),
         ClaimResult(recall.model_copy(update={"judge": None}), "chosen λ", 0.01, resampled=np.array([0.0118])),

@@ -12,7 +12,7 @@ GRID = [GridCell("luo", {"lambda": value}, 1) for value in (0.5, 0.6, 0.7, 0.8)]
 
 
 def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
-    """Three chains of 2 s and 1 s run on two workers: the first jobs at 0–2, 0–2, 2–4, the others at 2–3, 3–4, 4–5."""
+    """Three chains of 2 s and 1 s run in two slots: the first jobs at 0–2, 0–2, 2–4, the others at 2–3, 3–4, 4–5."""
     assert estimate.compute_makespan(3, [2, 1], slots=2) == 5
     assert estimate.compute_makespan(3, [2, 1], slots=1) == 9
     assert estimate.compute_makespan(3, [2, 1], slots=100) == 3

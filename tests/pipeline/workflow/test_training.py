@@ -109,7 +109,7 @@ def test_look_alikes_are_the_nearest_training_images(world, tmp_path):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for position, row in enumerate(rows):
         order = [int(other) for other in rows[np.argsort(-(unit @ unit[position]), kind="stable")] if other != row]
-        assert groups.nearest[row].tolist() == order[:8]  # four for each other image of a group
+        assert groups.nearest[row].tolist() == order[:8]  # four candidates for each other image of a group
     other_rows = np.setdiff1d(np.arange(40), rows)
     assert (groups.nearest[other_rows] == -1).all()
     method = Method({"listener": Listener(len(prepared.vocabulary), 4, words=4, hidden=4)}, (), LISTENER_ONLY)

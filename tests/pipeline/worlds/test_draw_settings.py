@@ -1,4 +1,4 @@
-"""Sizes of splits of drawn scenes and films."""
+"""Sizes of the splits and images of drawn scenes and films."""
 
 from __future__ import annotations
 

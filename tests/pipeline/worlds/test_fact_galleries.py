@@ -26,8 +26,8 @@ def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light
         [1],
     ]
     records = [{"imgid": n, **scene, "light": "night" if n == 5 else "day"} for n in range(6)]
-    for none in ({}, {"neighbourhood": -1}):
-        prepared = make_prepared(tmp_path, [record | none for record in records])
+    for no_neighbourhood in ({}, {"neighbourhood": -1}):
+        prepared = make_prepared(tmp_path, [record | no_neighbourhood for record in records])
         assert build_galleries_by_facts(prepared)(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
 
 

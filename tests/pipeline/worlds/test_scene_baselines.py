@@ -1,4 +1,4 @@
-"""Baselines without training: the additions of the template, the linear probe, and the true claims of the oracle."""
+"""Baselines of drawn scenes: the additions of the template, the linear probe, and the true claims of the oracle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_prepared(folder: Path, count: int = TRAIN + TEST) -> SimpleNamespace:
 
 @pytest.fixture
 def store():
-    """Return a store of features that hold place, light and noise."""
+    """Return a store of features that hold place, weather, light and noise."""
     noise = np.random.default_rng(0).normal(size=(len(sample_scenes()), 4))
     place = np.array([[scene.setting == setting for setting in SETTINGS] for scene in sample_scenes()])
     light = np.array([[(s.weather, s.light) == condition for condition in CONDITIONS] for s in sample_scenes()])

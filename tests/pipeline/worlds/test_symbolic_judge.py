@@ -83,7 +83,7 @@ def test_ties_count_against_the_caption_among_all_images_and_in_the_hard_gallery
     )
     galleries = {"hard": find_galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
     found = judge_retrieval(judge, captions, torch.arange(4), GALLERY, galleries)
-    # the second dog ties with the first, the two cats with each other; the last caption is false of its image
+    # the second dog ties with the first, and the two cats tie; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]
     assert found.among["hard"].tolist() == [1, 2, 2, 2]
     assert found.galleries["hard"] == {"R@1": 25.0, "MRR": 62.5, "random": 50.0, "alone": 0.0}

@@ -46,7 +46,7 @@ def test_clip_score_by_hand():
     found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
     assert (found.images, found.captions, found.ratings) == (3, 5, 5)
     (score,) = found.correlations.values()
-    # of 10 pairs 5 agree and 3 do not; the rating 3 ties once; scores tie twice, once in that pair
+    # of 10 pairs 5 agree and 3 disagree; the rating 3 ties once; scores tie twice, once in that pair
     assert score.tau_b == pytest.approx((5 - 3) / math.sqrt((10 - 1) * (10 - 2)))
     assert score.tau_c == pytest.approx(2 * (5 - 3) / (5**2 * (3 - 1) / 3))
     assert score.ratings == 5

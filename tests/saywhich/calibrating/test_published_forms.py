@@ -238,7 +238,7 @@ def test_pascal_50s_by_hand(folder, capsys):
         "pairs with equal votes for both captions, which are left out: 1 (c.png)",
         "rated images that are not in photos, or have a name that several photos have: 1 (nowhere.jpg)",
     ]
-    # the first reference is "red blue": each caption is one of its two words, so their ROUGE-L is equal
+    # the first reference is "red blue": each caption is one of its two words, so both have equal ROUGE-L
     assert found.accuracies["", "ROUGE-L"].values["HC"] == 50
     command = ["calibrate", "pair_pascal.mat", "--images", "photos", "--judge", "colours", "--metrics", "ROUGE-L"]
     assert main([*command, "--json", "out.json"]) == 0

@@ -129,7 +129,7 @@ def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retriev
 
 
 def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
-    """Three of 16 images have a caption. The first and the third make three claims each, the second makes none.
+    """Three of 16 images have a caption. The first and third captions make three claims each, the second makes none.
 
     The first caption states a false colour. Claims of a count are true if the scene has one such object.
     """
@@ -170,7 +170,7 @@ def make_scene(colour, count):
 def test_a_caption_is_a_hit_if_it_fits_no_other_scene_of_the_gallery_as_well(tmp_path):
     """In two galleries of two scenes, a caption with a fact of its scene alone is a hit.
 
-    A caption that fits both scenes is missed, and so is a caption with a false colour.
+    A caption that fits both scenes, or that states a false colour, is missed.
     """
     files = [f"images/{n}.png" for n in range(4)]
     for file in files:

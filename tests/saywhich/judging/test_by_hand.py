@@ -54,7 +54,7 @@ def test_recalls_and_clip_scores(judgement):
         "R@1": 2 * third,
         "R@5": 100,
         "R@10": 100,
-        # a's caption ties with b's and ranks second; b's caption ranks last, and c's first
+        # a's caption ties with b's and ranks second; b's caption ranks last, and c's ranks first
         "R@1 image → text": third,
         "R@5 image → text": 100,
         "R@10 image → text": 100,
@@ -122,7 +122,7 @@ def test_intervals_are_those_of_the_images_drawn(judgement):
     low, high = np.percentile(hits, (2.5, 97.5))
     (row,) = judgement.rows
     assert row.compute_interval(ScoreKey("colours", "R@1")) == (low, high)
-    counts = np.stack([drawn @ [3, 3, 5], drawn @ [2, 1, 1]])  # words, and those that match
+    counts = np.stack([drawn @ [3, 3, 5], drawn @ [2, 1, 1]])  # words, and matching words
     closest = drawn @ [3, 3, 1]
     bleu = counts[1] / counts[0] * np.exp(np.minimum(0, 1 - closest / counts[0]))
     assert row.compute_interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
@@ -130,7 +130,7 @@ def test_intervals_are_those_of_the_images_drawn(judgement):
 
 
 def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judgement):
-    """In 1 of 27 resamples all three images are one given image, which is more than 2.5 %."""
+    """In 1 of 27 resamples, which is more than 2.5 %, all three images are one given image."""
     cider = [10 / 4 * each for each in compute_cider()]
     expected = {
         "R@1": (0, 100),

@@ -151,7 +151,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
         ("a.json", "[" * 99, "a.json: not JSON"),
         ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not JSON"),
         ("a.csv", "file,text\na.jpg,x\n", 'a.csv, row 1: a column caption is needed; there are "file", "text"'),
-        ("a.xlsx", "", "a.xlsx: a spreadsheet; save it as “CSV UTF-8” and give that file"),
+        ("a.xlsx", "", "a.xlsx: is a spreadsheet; save it as “CSV UTF-8” and give that file"),
         ("a.pkl", "", "a.pkl: expected captions, found the ending '.pkl'; the forms are COCO's results"),
         (
             "a.txt",

@@ -1,4 +1,4 @@
-"""Output files are written when nobody reads standard output, and names that cannot be written end a run early."""
+"""Output files are written when nobody reads standard output, and files that cannot be written end a run early."""
 
 import json
 
@@ -7,6 +7,7 @@ from closed_output import close_output
 from colour_judge import ColourJudge
 
 from saywhich.cli import main
+from saywhich.judging.thumbnails import Thumbnails
 
 CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green"}
 RATINGS = "image,caption,rating\na.png,a red square,4\nb.png,a red cat,1\nc.png,green,2\n"
@@ -39,7 +40,8 @@ def test_files_are_written_though_nobody_reads_the_output(folder, command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_cannot_be_written_is_reported_in_one_line_before_the_work(folder, command, capsys, monkeypatch):
-    monkeypatch.setattr(ColourJudge, "encode_photos", None)
+    for encoder in (ColourJudge, Thumbnails):
+        monkeypatch.setattr(encoder, "encode_photos", None)
     arguments, outputs = COMMANDS[command]
     for output in outputs:
         assert main([command, *arguments, f"--{output}=photos"]) == 2

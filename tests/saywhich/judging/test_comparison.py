@@ -31,7 +31,7 @@ AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with
 
 
 def make_judgement(images, **rows):
-    """Return a judgement whose rows have these R@1 hits per image and judge; a hit has rank 1, a miss rank 2."""
+    """Return a judgement whose rows have these R@1 hits per image and judge; a hit has rank 1, a miss has rank 2."""
     judges = list(next(iter(rows.values())))
     scores = [
         {ScoreKey(judge, "R@1"): compute_ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
@@ -59,7 +59,7 @@ def test_differences_are_paired_over_the_same_images(colours):
     assert recall in tested
     raw = []
     for one in tested:
-        resampled = pair.second.drawn[one.key] - pair.first.drawn[one.key]
+        resampled = pair.second.resampled[one.key] - pair.first.resampled[one.key]
         raw.append(compute_two_sided_p_value(one.value, resampled))
     assert [one.p for one in tested] == pytest.approx(adjust_p_values(raw))
     assert pair.difference("", "distinct words").p is None
@@ -190,7 +190,7 @@ def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_
     monkeypatch.setattr(judge_sources, "JUDGES", ())  # no judge can be opened
     with pytest.raises(UserError, match="--rewarded-by x: is no judge here; give one of models/reward, colours"):
         saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=["x"])
-    # the last part of a name of the hub is not its name in the table
+    # the last part of a hub judge's name is not the judge's name in the table
     with pytest.raises(UserError, match="--rewarded-by b: is no judge here; give one of hub/a/b, colours"):
         saywhich.compare([BEFORE, AFTER], "photos", judges=["hub/a/b", "colours"], rewarded_by=["b"])
 

@@ -1,4 +1,4 @@
-"""Judges of open_clip and transformers against the libraries' own forward passes, with their own preprocessing."""
+"""Judges of open_clip and transformers against the libraries' own preprocessing and forward passes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def copy_with_change(folder: Path, out: Path, file: str, *keys: str, value: obje
 
 
 def test_embeddings_are_cached_by_config_and_processor(clip_folder, tmp_path):
-    """Equal weights compute other vectors with another activation or mean colour."""
+    """Models with equal weights compute different vectors for another activation or mean colour."""
     changes = (
         ("config.json", "text_config", "hidden_act", "gelu"),
         ("processor_config.json", "image_processor", "image_mean", [0.5, 0.5, 0.5]),
@@ -235,7 +235,7 @@ def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_
 def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
     path, model, transform = clip_file
     weights = load_file(path)
-    weights["text_projection"] *= -1  # the drawn weights have negative cosines
+    weights["text_projection"] *= -1  # the random weights give negative cosines
     save_file(weights, tmp_path / "pac_s.safetensors")
     judge = OpenClipJudge(CLIP, str(tmp_path / "pac_s.safetensors"), SMALL, 64, PAC_SCORE)
     captions, references = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
@@ -286,7 +286,7 @@ def test_missing_weights_are_reported_in_one_line(monkeypatch, caplog):
         open_judge("open_clip/ViT-B-32.openai")
     assert str(error.value) == (
         "--judge open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be fetched; where there is "
-        "a network run `hf download timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors --local-dir "
+        "a network, run `hf download timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors --local-dir "
         "FOLDER` and give --judge open_clip/ViT-B-32.openai=FOLDER/open_clip_model.safetensors; an exported model "
         "works offline: --judge DIR"
     )

@@ -1,4 +1,4 @@
-"""The page of a judgement and of a comparison, in Chromium as a reader opens it."""
+"""The pages of a judgement and of a comparison, in Chromium as a reader opens them."""
 
 from __future__ import annotations
 

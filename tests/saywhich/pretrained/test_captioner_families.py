@@ -1,4 +1,4 @@
-"""Pretrained captioners of every family against the library's own forward passes, and the command with each family."""
+"""Pretrained captioners of every family against forward passes of transformers, and the command with each family."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class StepRecorder:
 
 
 def compute_logits(family, folder, image, tokens):
-    """Compute the logits (T, V) of T generated tokens with the library's own forward pass."""
+    """Compute the logits (T, V) of T generated tokens with the forward pass of transformers."""
     hub, count = import_transformers(), len(tokens)
 
     def prepend(*begin):
@@ -125,7 +125,7 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
 
 @torch.inference_mode()
 def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
-    """The library's own forward pass gives log p of each prefix; photo 1 has one distractor, and photo 2 has none."""
+    """The forward pass of transformers gives log p of each prefix; photo 1 has one distractor, and photo 2 has none."""
     name, folder = family
     speaker, recorder, alpha = PretrainedSpeaker(str(folder)), StepRecorder(), 30.0
     inputs = [speaker.prepare(path) for path in photos]

@@ -1,4 +1,4 @@
-"""Pragmatic decoding as a logits processor: by hand, beside the project's own decoder, and in commands."""
+"""Pragmatic decoding as a logits processor: by hand, against the project's own decoder, and in commands."""
 
 import json
 from dataclasses import replace
@@ -58,7 +58,7 @@ def compute_log_s1(probabilities, prior):
 
 
 def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
-    """An image and a distractor have two beams each; at the third step, both continue the second beam."""
+    """An image and a distractor have two beams each; at the third step, both beams continue the second beam."""
     first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
     processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
     begin = torch.full((4, 1), 9)
@@ -79,7 +79,7 @@ def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
 
 
 def test_impossible_tokens_stay_impossible_and_make_nothing_undefined():
-    """A processor of the model may forbid tokens for all images; a beam search may still keep one for some steps."""
+    """A processor of the model may forbid tokens for all images; a beam search may keep such a token for some steps."""
     scores = torch.tensor([[0.0, -torch.inf, 1.0], [2.0, -torch.inf, 0.0]])
     processor = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
     found = processor(torch.full((2, 1), 9), scores)
@@ -91,7 +91,7 @@ def test_impossible_tokens_stay_impossible_and_make_nothing_undefined():
 
 
 def test_the_listeners_distribution_by_hand():
-    """The listener considers two of three tokens for one image and one distractor.
+    """The listener scores two of three tokens for one image and one distractor.
 
     A caption's embedding is the vector of its last token.
     """
@@ -129,7 +129,7 @@ class BeginBan:
 
 
 def build_decoder(models, speaker, inputs):
-    """Return the captioner as the project's decoder, the tokenizer's ids of its tokens, and a maker of batches."""
+    """Return the captioner as the project's decoder, the tokenizer's ids of its tokens, and a function for batches."""
     numbers = [number for number in range(len(SPECIAL) + len(WORDS)) if number != END]
     own = HubDecoder.from_hub(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
     regions = speaker.model.vision_model(speaker.encode(inputs)["pixel_values"]).last_hidden_state

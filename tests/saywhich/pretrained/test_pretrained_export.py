@@ -83,7 +83,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(folder, capsys):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Yield the address of a hub on loopback, and the files and the settings of the repository that it received."""
+    """Yield the address of a hub on loopback, and the files and settings of the repository that the hub received."""
     from huggingface_hub import constants
 
     uploads = {}
@@ -149,7 +149,7 @@ def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 2
     printed = capsys.readouterr()
-    assert printed.err.startswith("--push owner/tiny: not uploaded (")
+    assert printed.err.startswith("--push owner/tiny: the upload failed (")
     assert printed.err.endswith("run hf auth login, or set HF_TOKEN to a token that may write; out is complete\n")
     assert printed.err.count("\n") == 1
     assert not uploads

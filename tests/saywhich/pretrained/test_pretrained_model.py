@@ -142,7 +142,7 @@ def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
         for more in ({"samples": 41}, {"beam": 6, "pragmatic": 1.0}):
             refused = client.post("/caption", json={"photos": content, "among": True, **more})
             number = more.get("samples", 8 * 6)
-            line = f"{number} candidates of a photo; blip, pretrained, generates at most 40"
+            line = f"{number} candidates of a photo; the pretrained model blip generates at most 40; ask for fewer"
             assert (refused.status_code, refused.json()["detail"]) == (422, line)
 
 

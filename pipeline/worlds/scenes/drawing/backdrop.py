@@ -1,4 +1,4 @@
-"""Backdrops of scenes: the sky, the ground, and the landmarks of each setting that the facts name."""
+"""Backdrops of scenes: the sky, the ground, and the landmarks that the facts name for each setting."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Backdrop:
 
     def __init__(self, scene: Scene, side: int, rng: np.random.Generator) -> None:
         self.scene, self.side, self.rng = scene, side, rng
-        self.air = name_atmosphere(scene)
+        self.atmosphere = name_atmosphere(scene)
         self.picture = Image.new("RGB", (side, side))
         self._draw = ImageDraw.Draw(self.picture)
-        self.gradient(0.0, scene.horizon + 0.01, SKY[self.air])
+        self.gradient(0.0, scene.horizon + 0.01, SKY[self.atmosphere])
         self._draw_lights()
         self._draw_clouds()
         far, near = GROUND[scene.setting]
@@ -52,7 +52,7 @@ class Backdrop:
 
     def tone(self, colour: Colour) -> Colour:
         """Return `colour` in the scene's light."""
-        light, share = LIGHT[self.air]
+        light, share = LIGHT[self.atmosphere]
         return mix(colour, light, share)
 
     def gradient(self, top: float, bottom: float, colours: tuple[Colour, ...]) -> None:
@@ -100,14 +100,14 @@ class Backdrop:
         boxes = [box for thing in self.scene.things for box in thing.boxes]
         spots = [(float(x), 0.11) for x in self.rng.uniform(0.1, 0.9, 5)]
         x, y = min(spots, key=lambda p: sum(b[0] - 0.08 < p[0] < b[2] + 0.08 and b[1] < 0.2 for b in boxes))
-        if self.air == "sunny":
+        if self.atmosphere == "sunny":
             self.glow(x, y, 0.18, (255, 246, 200))
             self.ellipse(x, y, 0.058, 0.058, (255, 232, 112))
-        elif self.air == "sunset":
+        elif self.atmosphere == "sunset":
             y = self.scene.horizon - 0.05
             self.glow(x, y, 0.32, (255, 226, 150))
             self.ellipse(x, y, 0.085, 0.085, (255, 232, 150))
-        elif self.air == "night":
+        elif self.atmosphere == "night":
             for sx, sy in self.rng.random((36, 2)):
                 self.ellipse(sx, sy * self.scene.horizon * 0.94, 0.0045, 0.0045, (226, 228, 214))
             self.glow(x, y, 0.16, (150, 160, 214))
@@ -116,10 +116,10 @@ class Backdrop:
                 self.ellipse(x + dx, y + dy, r, r, (224, 218, 190))
 
     def _draw_clouds(self) -> None:
-        number = {"cloudy": 6, "rainy": 7, "sunny": int(self.rng.integers(0, 3)), "sunset": 3}.get(self.air, 0)
+        number = {"cloudy": 6, "rainy": 7, "sunny": int(self.rng.integers(0, 3)), "sunset": 3}.get(self.atmosphere, 0)
         for _ in range(number):
             x, y = self.rng.uniform(-0.05, 1.0), self.rng.uniform(0.06, self.scene.horizon - 0.2)
-            if self.air == "sunset":
+            if self.atmosphere == "sunset":
                 w = self.rng.uniform(0.12, 0.24)
                 self.ellipse(x, y + 0.06, w, 0.012, (250, 160, 140))
                 self.ellipse(x + 0.07, y + 0.078, w * 0.7, 0.010, (252, 178, 140))
@@ -128,7 +128,7 @@ class Backdrop:
                 "sunny": ((255, 255, 255), (232, 242, 250)),
                 "cloudy": ((232, 236, 240), (198, 206, 216)),
                 "rainy": ((136, 146, 162), (104, 114, 132)),
-            }[self.air]
+            }[self.atmosphere]
             k = self.rng.uniform(0.8, 1.3)
             for colour, dy in ((shade, 0.014), (top, 0.0)):
                 for dx, rise, r in parse_points("-0.09,0,0.034 -0.035,0.022,0.048 0.03,0.014,0.044 0.085,0,0.032"):
@@ -209,7 +209,7 @@ def draw_street(b: Backdrop, horizon: float, shore: float) -> None:
         b.box(x, horizon - h, x + w, horizon + 0.02, b.tone(wall))
         b.box(x - 0.006, horizon - h - 0.014, x + w + 0.006, horizon - h + 0.006, b.tone(mix(wall, (40, 40, 60), 0.3)))
         b.box(x + w - 0.022, horizon - h + 0.006, x + w, horizon + 0.02, b.tone(mix(wall, (40, 40, 60), 0.15)))
-        is_dark = b.air in ("night", "sunset")
+        is_dark = b.atmosphere in ("night", "sunset")
         columns = 3 if w > 0.19 else 2
         for row in range(int(h / 0.068)):
             for column in range(columns):

@@ -36,7 +36,7 @@ OTHERS = (
 DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
     drawing.__name__.removeprefix("draw_"): drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
 }  # by category, except people: called with the pen and the pose
-FAINT = [v * 2 // 5 for v in range(256)]  # lookup table of the opacity of reflections
+REFLECTION_OPACITY = [v * 2 // 5 for v in range(256)]  # lookup table of the opacity of reflections
 TINT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue
     "cloudy": (0.97, 0.98, 0.99),
     "rainy": (0.91, 0.93, 0.96),
@@ -53,12 +53,12 @@ def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
     rng = make_generator(seed, index, 1)
     side = size * SUPERSAMPLING
     picture = draw_backdrop(scene, side, rng)
-    air = name_atmosphere(scene)
+    atmosphere = name_atmosphere(scene)
     objects = [(box, thing) for thing in scene.things for box in thing.boxes]
     for box, thing in sorted(objects, key=lambda item: item[0][3]):
-        layer = draw_object(thing, (box[3] - box[1]) * side, air, rng)
-        paste_object(picture, layer, thing, box, air)
-    if air == "rainy":
+        layer = draw_object(thing, (box[3] - box[1]) * side, atmosphere, rng)
+        paste_object(picture, layer, thing, box, atmosphere)
+    if atmosphere == "rainy":
         draw_rain(picture, rng)
     return picture.reduce(SUPERSAMPLING)
 
@@ -70,22 +70,22 @@ def draw_backdrop(scene: Scene, side: int, rng: np.random.Generator) -> Image.Im
     return backdrop.picture
 
 
-def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator) -> Image.Image:
+def draw_object(thing: Thing, height: float, atmosphere: str, rng: np.random.Generator) -> Image.Image:
     """Return one object, `height` pixels high, on a transparent layer with a margin of PAD pixels."""
     extent = CATEGORIES[thing.category].poses[thing.pose]
-    pen = Pen(extent, height / extent[2], thing.colour, glow=air == "night")
+    pen = Pen(extent, height / extent[2], thing.colour, glow=atmosphere == "night")
     if thing.category in DRAWINGS:
         DRAWINGS[thing.category](pen, thing.pose)
     else:
         people.draw_person(pen, thing.category, thing.pose, rng)
     layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))
-    if air in TINT:
-        layer = layer.point(_make_light_table(air))
+    if atmosphere in TINT:
+        layer = layer.point(_make_light_table(atmosphere))
     return layer if thing.facing == "right" else layer.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
 
-def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: str) -> None:
-    """Paste an object with an outline at `box`; on the ground it has a shadow, on water a reflection."""
+def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, atmosphere: str) -> None:
+    """Paste an object with an outline at `box`, with a shadow on the ground or a reflection on water."""
     side = picture.width
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
     foot = round(box[3] * side)
@@ -101,10 +101,10 @@ def paste_object(picture: Image.Image, layer: Image.Image, thing: Thing, box: Bo
         picture.paste((20, 22, 44), (x + (layer.width - w) // 2, foot - round(h * 0.58)), shadow)
     elif thing.place == "water":
         reflection = layer.transpose(Image.Transpose.FLIP_TOP_BOTTOM).resize((layer.width, layer.height // 3))
-        opacity = reflection.getchannel("A").point(FAINT)
+        opacity = reflection.getchannel("A").point(REFLECTION_OPACITY)
         picture.paste(reflection.convert("RGB"), (x, foot - 3), opacity)
     alpha = layer.getchannel("A")
-    if air == "night":
+    if atmosphere == "night":
         rim = mix(PALETTE[thing.colour], (168, 182, 236), 0.8 if sum(PALETTE[thing.colour]) < 240 else 0.4)
     else:
         rim = mix(mix(PALETTE[thing.colour], INK, 0.62), (255, 255, 255), 0.0 if thing.colour != "black" else 0.35)
@@ -123,9 +123,9 @@ def draw_rain(picture: Image.Image, rng: np.random.Generator) -> None:
 
 
 @cache
-def _make_light_table(air: str) -> list[int]:
+def _make_light_table(atmosphere: str) -> list[int]:
     """Return the lookup table that applies TINT to red, green and blue and keeps the opacity."""
-    return [round(v * k) for k in (*TINT[air], 1.0) for v in range(256)]
+    return [round(v * k) for k in (*TINT[atmosphere], 1.0) for v in range(256)]
 
 
 @lru_cache(maxsize=1)

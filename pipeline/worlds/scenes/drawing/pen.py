@@ -52,7 +52,7 @@ def interpolate_spline(knots: tuple[tuple[float, ...], ...], closed: bool) -> tu
 class Pen:
     """Pen for a layer of `extent` units at `scale` pixels per unit.
 
-    `main` is the object's own colour. With `glow`, its windows are lit.
+    `main` is the object's own colour. With `glow`, the object's windows are lit.
     """
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
@@ -97,7 +97,7 @@ class Pen:
         self._draw.polygon(self._to_pixels(interpolate_spline(tuple(self._to_layer_units(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
-        """Draw a line with round ends; with `smooth` it is a Catmull-Rom curve."""
+        """Draw a line with round ends; with `smooth` the line is a Catmull-Rom curve."""
         layer_points = self._to_layer_units(shape)
         path = self._to_pixels(interpolate_spline(tuple(layer_points), False) if smooth else layer_points)
         pixels = self._to_pixel_width(width)
@@ -161,7 +161,7 @@ class Pen:
         columns = np.flatnonzero(main_mask.any(0))
         if not len(rows):
             return
-        # the pattern scales with the object, but a step has at least 9 pixels, which small images can show
+        # the pattern scales with the object, but a step has at least 9 pixels, so that small images show the pattern
         extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
         step = max(9.0, 0.20 * extent)
         y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]

@@ -18,7 +18,7 @@ def make_message(tokens: torch.Tensor, samples: int = 1) -> Message:
 
 
 def score_candidates(model, batch) -> torch.Tensor:
-    """Return (N, O): the products of question encodings and candidate answers."""
+    """Return (N, O): the inner products of question encodings and encodings of candidate answers."""
     answers = model.encode_answers(batch.rounds.answers)
     return (model.encode_question(batch) @ answers.T).gather(1, batch.rounds.options)
 

@@ -132,7 +132,9 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepar
 
 
 def test_captions_without_dialogs_are_reported(tmp_path):
-    with pytest.raises(UserError, match=r"the data have no dialogs; set prepare\.format: visdial and prepare them"):
+    with pytest.raises(
+        UserError, match=r"the data have no dialogs; set prepare\.format: visdial and run the prepare stage"
+    ):
         PreparedDialogs.load(tmp_path)
 
 

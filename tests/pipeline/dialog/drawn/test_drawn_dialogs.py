@@ -47,7 +47,7 @@ def other_scenes() -> list[Scene]:
 
 @pytest.fixture(scope="module")
 def scene_dialogs() -> list[tuple[Scene, list[DialogRound]]]:
-    """Return scenes, two of each neighbourhood, and a dialog about each that begins with its first caption."""
+    """Return two scenes of each neighbourhood, each with a dialog that begins with the scene's first caption."""
     scenes = {i: sample_scene(3, i) for i in range(0, 4 * 300, 4)}
     return [(scene, generate_dialog(scene, describe_scene(scene, 3, i)[0], 3, i)) for i, scene in scenes.items()]
 
@@ -146,7 +146,7 @@ def test_every_answer_is_relevant_and_nothing_is_asked_twice(scene_dialogs):
         for question, answer in rounds:
             assert rate_answers(scene, question)[answer] > 0, (question, answer)
             refers[question.refers] += 1
-    # These questions need the history.
+    # Questions with a pronoun or an ellipsis need the history.
     assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
 
 
@@ -178,8 +178,8 @@ def test_a_question_for_a_setting_or_weather_that_the_caption_states_counts_as_a
     for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
         assert state._make_key(SceneQuestion(kind, "", -1, value)) in state.asked
     assert state._make_key(SceneQuestion("weather", "")) not in state.asked
-    lit = DialogState(SCENE, SceneCaption("", (SceneClaim("weather", "sunny"),)), np.random.default_rng(1))
-    assert {lit._make_key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == lit.asked
+    sunny = DialogState(SCENE, SceneCaption("", (SceneClaim("weather", "sunny"),)), np.random.default_rng(1))
+    assert {sunny._make_key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == sunny.asked
 
 
 def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
@@ -271,7 +271,7 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
             assert entry["gt_relevance"][round_["gt_index"]] > 0
             texts = [test["data"]["answers"][i] for i in round_["answer_options"]]
             assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
-    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # a dialog depends on its image only
+    write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # no dialog depends on other images
     again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
     assert again["data"]["dialogs"] == test["data"]["dialogs"]
 
@@ -303,7 +303,7 @@ def make_pool(*questions: tuple[str, int]) -> CandidatePool:
     )
 
 
-def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
+def test_a_pool_needs_a_hundred_answers_in_addition_to_the_thirty_popular_ones():
     assert make_pool(("how many", 130)).draw_candidates("how many", "2", np.random.default_rng(1))
     with pytest.raises(ValueError, match="expected 130 distinct answers or more, got 129;"):
         make_pool(("how many", 129))

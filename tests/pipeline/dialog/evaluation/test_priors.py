@@ -12,7 +12,7 @@ YES, NO, TWO, RED = range(4)
 
 
 def make_dialogs() -> PreparedDialogs:
-    """Return two training dialogs and one to rank; its question 3 occurs in no training dialog."""
+    """Return two training dialogs and a dialog to rank, whose question 3 occurs in no training dialog."""
     questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
     truth = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
     options = np.tile(np.array([YES, NO, TWO, RED], np.int32), (3, 3, 1))

@@ -75,7 +75,7 @@ def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
     make(agents, Objective(), encoder="discriminator")
     torch.testing.assert_close(speaker.encoder(batch, speaker.word)[:, 0], listener.encode_question(batch))
     changed = {name for name, value in speaker.inner.state_dict().items() if not torch.equal(value, own[name])}
-    assert changed == {"word.weight"}  # the decoder is unchanged
+    assert changed == {"word.weight"}  # the rest of the decoder is unchanged
     with pytest.raises(UserError, match="the speaker's encoder and the listener's differ in type or size"):
         make(DialogAgents(make_generator("lf"), listener), Objective(), encoder="discriminator")
     with pytest.raises(UserError, match="the same encoder, layer_norm, region_positions, round_positions, word_dim"):

@@ -218,7 +218,7 @@ def strip_padding(row: torch.Tensor) -> list[int]:
 
 
 def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
-    """Round r encodes the caption, then each earlier question and its answer; the image is the mean of its regions."""
+    """The text of round r is the caption and each earlier question with its answer; the image vector is a mean."""
     batch, model, word = make_batch(), make_encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = batch.region_mask.clone()
     mask[: 2 * ROUNDS, 3:] = False  # two images have fewer regions

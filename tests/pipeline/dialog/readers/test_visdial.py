@@ -63,7 +63,7 @@ def test_the_official_form_is_read(files):
     assert found.captions[0] == ("picture", "number", "10")
     assert found.questions[found.question[0, 1]] == ("how", "many", "are", "there")
     human = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
-    assert human == [("no", "it", "isn't"), ("two",)]  # no question mark behind an answer
+    assert human == [("no", "it", "isn't"), ("two",)]  # no question mark after an answer
     assert found.relevance is None
     assert found.kinds is None
 

@@ -28,7 +28,7 @@ RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_n
 def results(tmp_path: Path) -> Results:
     """Return the results of two methods in one captions file of a grid.
 
-    The ranks of g_mle are those of RANKS, and the ranks of gan2 are twice as large. In the first round, all are 1.
+    The ranks of g_mle are those of RANKS, and the ranks of gan2 are twice as large. In the first round, each rank is 1.
     """
     parts = []
     for method, times in (("g_mle", 1), ("gan2", 2)):
@@ -70,7 +70,7 @@ def test_all_rankers_are_listed_and_seeds_are_merged(rankers):
     assert rankers[get_adversary_name("gan2")].point.mean("test", "ranking", "MRR") == 0.4
 
 
-def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
+def test_ranks_of_a_ranker_are_read_from_the_rows_of_its_method(rankers):
     def compute_means(name: str) -> list[float]:
         return [found.mean() for found in rankers[name].compute_reciprocal_ranks()]
 

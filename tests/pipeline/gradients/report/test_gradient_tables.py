@@ -37,7 +37,7 @@ def test_a_row_per_estimator_with_accuracy_and_cost(gradients_file):
         "PSST-Multinomial", "0", "–", "0.75 [0.50, 1.00]", "0.90 [0.90, 0.90]", "0.80", "1.50", "40.0",
         "60", "60", "60",
     ]  # fmt: skip
-    assert "0.05 at most" in table.notes[1]
+    assert "at most 0.05" in table.notes[1]
 
 
 def test_the_effect_of_rho_beside_the_claim(gradients_file):

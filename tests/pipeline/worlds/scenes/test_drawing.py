@@ -22,8 +22,8 @@ def make_thing(category: str, pose: str, colour: str = "red", pattern: str = "pl
 
 @pytest.mark.parametrize(("category", "pose"), POSES)
 def test_a_drawing_fills_its_box_and_no_more(category: str, pose: str) -> None:
-    for face in range(4):
-        layer = draw_object(make_thing(category, pose), 160, "sunny", make_generator(1, face, 0))
+    for number in range(4):
+        layer = draw_object(make_thing(category, pose), 160, "sunny", make_generator(1, number, 0))
         left, top, right, bottom = layer.getchannel("A").getbbox()
         assert min(left, top, layer.width - right, layer.height - bottom) >= PAD - 2
         assert right - left > 0.8 * (layer.width - 2 * PAD)

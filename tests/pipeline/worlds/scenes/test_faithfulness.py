@@ -104,7 +104,7 @@ def test_claims_by_hand(caption: str, expected: tuple[int, int, int]) -> None:
         ("a boy on the sand", (3, 1, 0)),
     ],
 )
-def test_a_noun_for_many_categories_is_of_the_thing_that_fits_best(
+def test_a_noun_for_many_categories_refers_to_the_thing_that_fits_best(
     caption: str, expected: tuple[int, int, int]
 ) -> None:
     assert count_claims(caption, COUPLE) == expected

@@ -212,7 +212,7 @@ def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, SceneCaption]])
         if re.search(r"\band\b", prefix):
             assert subject[3] == "are", caption.raw
             plurals += 1
-        elif re.match(one, text):  # a group of dogs is running
+        elif re.match(one, text):  # as in “a group of dogs is running”
             assert subject[3] == "is", caption.raw
             singulars += 1
         else:

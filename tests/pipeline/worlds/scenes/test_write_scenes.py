@@ -137,13 +137,13 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
     ("numbers", "message"),
     [
         ({"images": 24, "val": 8, "test": 16}, "leave no training images of 24"),
-        ({"val": -1}, "negative"),
+        ({"val": -1}, "must not be negative, but are -1, 8 and 1"),
         ({"val": 4}, "multiples of 8"),
         ({"test": 12}, "multiples of 8"),
-        ({"seed": -1}, "negative"),
+        ({"seed": -1}, "must not be negative, but are 8, 8 and -1"),
         ({"seed": 2**63}, "seed 9223372036854775808 is too large"),
         ({"size": 16}, "size 16"),
-        ({"images": 2_000_000}, "2000000"),
+        ({"images": 2_000_000}, "2000000 images need file names of more than six digits"),
     ],
 )
 def test_settings_out_of_range_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
