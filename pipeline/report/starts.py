@@ -292,11 +292,11 @@ def compare_differences_with_recorded(
 
 
 def _subtract_control(table: PrintedTable, columns: Sequence[str]) -> PrintedTable:
-    """Return the numbers of `columns` minus those of the first row, for every other row."""
-    control, *others = table.rows
+    """Return the numbers of `columns` minus those of the first row, for every other row; no row for an empty table."""
     positions = [table.columns.index(column) for column in columns]
     rows = []
-    for row in others:
+    for row in table.rows[1:]:
+        control = table.rows[0]
         cells = [f"{_remove_marks(row[0])} − {_remove_marks(control[0])}"]
         for n in positions:
             value, reference = _parse_number(row[n]), _parse_number(control[n])

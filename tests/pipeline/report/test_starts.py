@@ -175,6 +175,13 @@ def test_differences_from_the_control_are_compared_although_all_levels_lie_lower
     ]
 
 
+def test_an_empty_table_has_no_differences():
+    recorded = [make_table("40.0", "50.0"), make_table("42.0", "51.0")]
+    empty = PrintedTable(columns=recorded[0].columns, rows=[])
+    assert compare_differences_with_recorded(empty, recorded)[0].rows == []
+    assert compare_differences_with_recorded(empty, [empty, empty])[0].rows == []
+
+
 def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     (tmp_path / "results").mkdir()
     budget = PrintedTable(columns=["Method", "steps", "captions drawn"], rows=[["Luo et al.", "1,233", "157,824"]])
