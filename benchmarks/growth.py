@@ -40,7 +40,9 @@ SIZES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=Path, default=Path("data/benchmarks/growth.png"), metavar="PNG")
-    parser.add_argument("--times", type=int, default=3, help="repetitions (the CIDEr-D index: one); the fastest counts")
+    parser.add_argument(
+        "--times", type=int, default=3, help="repetitions, of which the fastest counts; the CIDEr-D index is built once"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()
@@ -50,9 +52,11 @@ def main() -> None:
         for name, sizes in SIZES.items()
     }
     show_progress("recall in growing galleries, and CIDEr-D of growing corpora")
-    series["recall both ways, gallery"] = [(n, measure_recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
+    series["recall in both directions, gallery"] = [
+        (n, measure_recall(n, options.times)) for n in (1000, 2000, 4000, 8000)
+    ]
     series["CIDEr-D index, images"] = [(n, measure_index(n)) for n in (1000, 2000, 4000, 8000)]
-    print_row = begin_table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
+    print_row = begin_table("Growth of cost", "cost of", "sizes", "seconds", "exponent", first=28)
     for name, points in series.items():
         sizes, seconds = zip(*points, strict=True)
         exponent = log2(seconds[-1] / seconds[-2]) / log2(sizes[-1] / sizes[-2])

@@ -1,7 +1,7 @@
 """Hooks of MkDocs that keep the repository's paths on the site, so that relative links hold there, too.
 
 Pages outside docs/ are those that mkdocs.yml names, and files to which pages link. The reference has a page for
-saywhich, for each package of pipeline/ and for each module at its top, from docstrings.
+saywhich, for each package of pipeline/, and for each module directly in pipeline/, from docstrings.
 """
 
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("mkdocs.hooks.documents")
 
 
 def on_config(config):
-    """Add the pages of results and of the reference to the contents."""
+    """Add the pages of results and of the reference to the navigation."""
     tables = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
     for entry in config.nav:
         if "Results" in entry:
@@ -28,7 +28,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Return the pages and figures of docs/ under docs/, the other pages of the contents, and the reference."""
+    """Return the theme's files, those of docs/ under docs/, other pages of the navigation, and the reference."""
     site_files = Files([])
     for file in files:
         in_docs = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
@@ -45,7 +45,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Return the page without links to folders that have no page, and add the files to which it links to the site."""
+    """Link folders to their README.md, remove links to folders without one, and add linked files to the site."""
 
     def update_link(match):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["path"]))
@@ -58,7 +58,7 @@ def on_page_markdown(markdown, page, config, files):
         if path.is_file():
             files.append(_make_file(config, target))
         else:
-            log.warning("%s: no such file: %s", page.file.src_uri, match["path"])
+            log.warning("%s: no such file: %s; correct the link", page.file.src_uri, match["path"])
         return match[0]
 
     parts = CODE.split(markdown)  # code stays as it is
@@ -70,7 +70,7 @@ def _make_file(config, path):
 
 
 def _list_pages(nav):
-    """Yield all paths of the contents."""
+    """Yield all paths of the navigation."""
     for entry in nav.values() if isinstance(nav, dict) else nav:
         yield from [entry] if isinstance(entry, str) else _list_pages(entry)
 

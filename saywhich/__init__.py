@@ -140,8 +140,8 @@ def bags(
     *,
     size: int = 5,
     neighbours: str = THUMBNAIL,
-    least: float = 0.0,
-    most: int | None = None,
+    min_cosine: float = 0.0,
+    max_bags: int | None = None,
 ) -> PhotoBags:
     """Group the photos in and below `folder` into bags of look-alikes; each photo is in at most one.
 
@@ -154,7 +154,7 @@ def bags(
     with explain_missing_extra():
         from saywhich.bagging.bag_search import find_bags
 
-        return find_bags(folder, size, neighbours, least, most)
+        return find_bags(folder, size, neighbours, min_cosine, max_bags)
 
 
 def reward(

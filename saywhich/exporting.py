@@ -33,10 +33,10 @@ def export_model(folder: Path, out: Path) -> Model:
     model = load_model(folder)
     check_replaceable(out, _list_exported_files(out))
     description = describe_model(model.files)
-    vocabulary_files = [name for name in ("vocabulary.json", TOKENIZER) if (model.files.words / name).is_file()]
+    vocabulary_files = [name for name in ("vocabulary.json", TOKENIZER) if (model.files.vocabulary / name).is_file()]
     sources = {
         "weights.safetensors": model.files.weights,
-        **{name: model.files.words / name for name in vocabulary_files},
+        **{name: model.files.vocabulary / name for name in vocabulary_files},
     }
     with atomic_folder(out) as temporary:
         for name, source in sources.items():

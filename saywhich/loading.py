@@ -41,7 +41,7 @@ def load_model(folder: Path) -> Model:
     extractor = FeatureExtractor.open(
         files.feature_extractor, _find_named_weights(files), device, exported=files.root is None
     )
-    vocabulary = load_vocabulary(files.words)
+    vocabulary = load_vocabulary(files.vocabulary)
     _check_sizes(files, speaker, listener, extractor, vocabulary)
     return Model(speaker, listener, extractor, vocabulary, files, device)
 

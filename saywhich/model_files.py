@@ -102,14 +102,14 @@ class ModelFiles:
     folder: Path
     weights: Path  # weights of speaker and listener
     feature_extractor: Path  # the folder of the features' manifest, weights and fitted transforms
-    words: Path  # the folder of the vocabulary
+    vocabulary: Path  # the folder of the vocabulary
     root: Path | None  # the repository's folder `data`; None for an exported model
     description: Mapping[str, Any] = field(default_factory=dict)  # from an export's manifest; {} in a repository
 
     @cached_property
     def digest(self) -> str:
         """Return a digest of weights, features' manifest and words, which determine photo and caption embeddings."""
-        words = [path for name in (VOCABULARY, TOKENIZER) if (path := self.words / name).is_file()]
+        words = [path for name in (VOCABULARY, TOKENIZER) if (path := self.vocabulary / name).is_file()]
         digests = [compute_sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
         return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
 
@@ -135,7 +135,7 @@ def locate_model(folder: Path) -> ModelFiles:
         )
     root = _find_data_folder(folder)
     files = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
-    check_checksums(files.words, "run the prepare stage again", only=WORDS)
+    check_checksums(files.vocabulary, "run the prepare stage again", only=WORDS)
     if not (files.feature_extractor / "manifest.json").is_file():
         raise UserError(f"{files.feature_extractor}: there are no features; run the features stage")
     if changed := find_changed_input(files.weights, root):

@@ -77,7 +77,7 @@ class TextEncoder:
         if listener.get("kind") != "Listener":
             raise UserError(f"{files.weights}: holds no listener of photos and captions; give another model")
         arguments = parse_record(listener.get("arguments"), ListenerArguments, f"{files.weights}, listener", REMEDY)
-        vocabulary = load_vocabulary(files.words)
+        vocabulary = load_vocabulary(files.vocabulary)
         if {name: tensor.shape for name, tensor in weights.items()} != arguments.shapes():
             raise UserError(f"{files.weights}: its listener has other shapes than its header states; {REMEDY}")
         if len(vocabulary) != arguments.vocabulary:

@@ -45,7 +45,7 @@ def make_toy_params() -> dict:
 
 
 def run_command(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in `folder`, with preloaded programs and then this environment's first on PATH."""
+    """Run a command in `folder`; PATH begins with preloaded programs and this environment's programs."""
     python = preloaded_python.find_program("python")
     path = os.pathsep.join(
         dict.fromkeys((str(Path(python).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
@@ -67,7 +67,7 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 
 
 def write_repository(folder: Path, params: dict) -> None:
-    """Write a repository with this params.yaml to `folder`, without running a stage."""
+    """Write a repository to `folder`, with `params` as its params.yaml, without running a stage."""
     for name in FILES:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def commit_all(folder: Path) -> None:
 
 
 def make_world(folder: Path) -> str:
-    """Write a repository to `folder` and run its first `make repro`; return the output."""
+    """Write a repository to `folder`, and run all stages; return the output."""
     write_repository(folder, make_toy_params())
     commit_all(folder)
     return succeed(folder, sys.executable, "-m", "pipeline.workflow.repro")

@@ -52,7 +52,7 @@ class CurveReading:
     share_below_level: float = (
         0.0  # share of the resamples in which the curve ends below the level, and its end is used
     )
-    above: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lower end
+    is_lower_bound: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lower end
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _compute_differences(
             keys = results.score_keys(judge)
             if base and reading is not base and keys in reading.resampled and keys in base.resampled:
                 value = reading.estimates[keys].value - base.estimates[keys].value
-                if (bound := find_bound(value, reading.above, base.above)) is not None:
+                if (bound := find_bound(value, reading.is_lower_bound, base.is_lower_bound)) is not None:
                     resampled = reading.resampled[keys] - base.resampled[keys]
                     differences.append((reading.curve.label, judge, value, resampled, bound))
     adjusted = adjust_p_values(

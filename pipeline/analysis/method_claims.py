@@ -131,7 +131,7 @@ def _check_level(claim: MethodClaim, at: str, first: CurveReading, second: Curve
     if keys not in first.estimates or keys not in second.estimates:
         return ClaimResult(claim, at, reason=_explain_missing_number(keys))
     value = first.estimates[keys].value - second.estimates[keys].value
-    if (bound := find_bound(value, first.above, second.above)) is None:
+    if (bound := find_bound(value, first.is_lower_bound, second.is_lower_bound)) is None:
         return ClaimResult(claim, at, reason="a lower bound does not show which number is higher")
     has_resamples = keys in first.resampled and keys in second.resampled
     resampled = first.resampled[keys] - second.resampled[keys] if has_resamples else None

@@ -61,7 +61,7 @@ class UpdateSchedule:
         """Return the roles that `step` updates."""
         return self.warmup if step < self.warmup_steps else self.order[(step - self.warmup_steps) % len(self.order)]
 
-    def rounds(self, step: int) -> tuple[frozenset[str], ...]:
+    def list_updates(self, step: int) -> tuple[frozenset[str], ...]:
         """Return the sets of roles that `step` updates, one after the other."""
         updated = self.roles(step)
         return tuple(roles for roles in (updated & self.early, updated - self.early) if roles)
@@ -135,7 +135,7 @@ class Method:
 
         The next part is computed after these roles' update. All parts use the captions of `rollouts`.
         """
-        parts = self.schedule.rounds(step)
+        parts = self.schedule.list_updates(step)
         for roles in parts:
             losses: Losses = {}
             report: Report = {}

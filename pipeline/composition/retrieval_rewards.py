@@ -27,7 +27,7 @@ class RewardModels:
     discriminator: CaptionClassifier
     grammar: CaptionClassifier
     search: Channel
-    rate: float  # the discriminator's learning rate
+    learning_rate: float  # the discriminator's learning rate
     judge: Retriever | None = None  # for validation only; it gives no reward
 
     @property
@@ -95,6 +95,6 @@ def add_discriminator(method: Method, rewards: RewardModels, channel: Channel) -
         agents={**method.agents, "discriminator": rewards.discriminator},
         terms=(term, *method.terms),
         schedule=replace(method.schedule, order=order, early=DISCRIMINATOR),
-        rates={**method.rates, "discriminator": rewards.rate},
+        rates={**method.rates, "discriminator": rewards.learning_rate},
         validation_judges=rewards.validation_judges,
     )

@@ -50,7 +50,7 @@ class RewardInputs:
     temperature: float
     beam: int
     no_repeat: int | None
-    rate: float  # the discriminator's learning rate
+    learning_rate: float  # the discriminator's learning rate
 
     @property
     def search(self) -> Channel:
@@ -69,7 +69,7 @@ def list_reward_files(root: Path) -> list[Path]:
 
 def make_rewards(
     settings: RetrieverSettings,
-    rate: float,
+    learning_rate: float,
     root: Path,
     prepared: PreparedData,
     embed_images: Callable[[Listener | DualEncoder, FeatureStore], Tensor],
@@ -77,7 +77,7 @@ def make_rewards(
 ) -> tuple[Method, RewardModels, RewardInputs]:
     """Build the reward models that the settings name, with fresh heads, and the method that pretrains the heads.
 
-    `rate` is the discriminator's learning rate. `embed_images` returns the vectors of all images, as in evaluation.
+    `learning_rate` is the discriminator's. `embed_images` returns the vectors of all images, as in evaluation.
     Raises UserError where weights or features are missing, or where a dual encoder would cut off human captions.
     """
     models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
@@ -90,7 +90,7 @@ def make_rewards(
         settings.temperature,
         settings.beam,
         settings.no_repeat_ngram_size,
-        rate,
+        learning_rate,
     )
     retrievers = {}
     for role, encoder in encoders.items():
@@ -103,7 +103,7 @@ def make_rewards(
         retriever.neighbours = find_nearest_images(retriever.vectors, rows, settings.hard_negative_ranks)
     size, hidden = retriever.vectors.shape[1], settings.hidden_dims
     heads = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, with_images=False).to(device)
-    rewards = RewardModels(retriever, *heads, inputs.search, rate, retrievers.get("judge"))
+    rewards = RewardModels(retriever, *heads, inputs.search, learning_rate, retrievers.get("judge"))
     speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
     return build_head_pretraining(rewards, speaker), rewards, inputs
@@ -143,7 +143,7 @@ def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> Re
                 f"size {vectors.shape[1]}; {RERUN}"
             )
         heads.append(head.to(device))
-    return RewardModels(retriever, heads[0], heads[1], inputs.search, inputs.rate, judge)
+    return RewardModels(retriever, heads[0], heads[1], inputs.search, inputs.learning_rate, judge)
 
 
 def _read_inputs(root: Path) -> RewardInputs:

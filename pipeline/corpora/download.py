@@ -26,13 +26,13 @@ class _TransientError(Exception):
 
 
 def download(
-    url: str, path: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, wait: float = 60.0
+    url: str, path: Path, size: int, digest: str, *, attempts: int = 6, pause: float = 2.0, timeout: float = 60.0
 ) -> None:
     """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to `path`.
 
     A partial download is kept in `path`.part and resumed by HTTP ranges, in this run and in later ones. The pause after
     n attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. An attempt fails if the server is silent
-    for `wait` seconds. Raises UserError after `attempts` attempts in a row with little progress, and at once for an
+    for `timeout` seconds. Raises UserError after `attempts` attempts in a row with little progress, and at once for an
     error that another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then removed, and
     an earlier file at `path` is kept.
     """
@@ -51,7 +51,7 @@ def download(
         while (received := _get_size(part)) != size:
             bar.update(received - bar.n)
             try:
-                _receive(url, part, tag, size, wait, bar)
+                _receive(url, part, tag, size, timeout, bar)
             except _TransientError as fault:
                 size_now = _get_size(part)
                 failures = 0 if size_now - longest >= MIN_PROGRESS else failures + 1
@@ -78,7 +78,7 @@ def get_partial_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 
-def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm) -> None:
+def _receive(url: str, part: Path, tag: Path, size: int, timeout: float, bar: tqdm) -> None:
     """Send one request; append the response to `part`, or replace `part` where the server sends the whole file.
 
     Raises _TransientError where another attempt may succeed, else UserError.
@@ -89,7 +89,7 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
         headers["Range"] = f"bytes={received}-"
         if tag.exists():
             headers["If-Range"] = tag.read_text(encoding="latin-1")
-    with _open(Request(_require_web_address(url), headers=headers), part, received, wait) as response:
+    with _open(Request(_require_web_address(url), headers=headers), part, received, timeout) as response:
         if response.status == 206:
             _check_range(response, part, received, size)
         elif response.status == 200:
@@ -128,9 +128,9 @@ def _require_web_address(url: str) -> str:
     return url
 
 
-def _open(request: Request, part: Path, received: int, wait: float) -> HTTPResponse:
+def _open(request: Request, part: Path, received: int, timeout: float) -> HTTPResponse:
     try:
-        return build_opener(_WebRedirectHandler).open(request, timeout=wait)
+        return build_opener(_WebRedirectHandler).open(request, timeout=timeout)
     except HTTPError as error:
         error.close()
         if error.code == 416:

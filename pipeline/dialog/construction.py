@@ -98,7 +98,7 @@ def _build_encoder(settings: DialogEncoderSettings, store: FeatureStore) -> Dial
         dropout=settings.dropout,
         history=settings.history,
         image=settings.image,
-        places=num_regions if settings.region_positions else 0,
+        num_positions=num_regions if settings.region_positions else 0,
         layer_norm=settings.layer_norm,
         **order_option,
     )

@@ -21,16 +21,16 @@ S = TypeVar("S", default=Any)  # state of n captions, which only its decoder use
 class RolloutDropout:
     """Dropout of one unroll; a caption's random numbers do not depend on the other unfinished captions."""
 
-    share: float  # dropout probability; 0 in evaluation mode
+    probability: float  # 0 in evaluation mode
     batch_random: BatchRandom
 
     def __call__(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Apply dropout to `x` (n, …) of the captions `rows` (n,) (None: all), with `width` captions per image."""
-        return x * self.mask(x, rows, width) if self.share else x
+        return x * self.mask(x, rows, width) if self.probability else x
 
     def mask(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
-        """Return the factors of the elements of `x` (n, …): 0 with the probability `share`, else 1 / (1 − `share`)."""
-        return self.batch_random.keep_mask(x, 1 - self.share, rows, width)
+        """Return the factors of the elements of `x` (n, …): 0 with `probability`, else 1 / (1 − `probability`)."""
+        return self.batch_random.keep_mask(x, 1 - self.probability, rows, width)
 
 
 class StepwiseDecoder(Protocol[S]):
@@ -54,7 +54,7 @@ class Decoder(nn.Module, ABC, Generic[S]):
 
     `word` embeds V + 2 ids (EOS 0, words, BOS V + 1), and `logit` maps hidden states (n, H) to V + 1 logits. A caption
     has at most `max_words` tokens; a caption of that many words has no EOS. With a null image, one learned vector (H,)
-    replaces the regions of images without regions.
+    replaces the encoded regions of images without regions.
     """
 
     word: nn.Embedding

@@ -69,7 +69,7 @@ class RecordedUnroll:
         torch.addmm(kernels.weights.bias, self._compute_inputs(rows), kernels.transposed.word, out=step.gates)
         kernels.step(step)
         self._h, self._c, self._parents = step.h, step.c, None
-        if not self.drop.share:
+        if not self.drop.probability:
             return step.h, step.h
         self._masks.append(self.drop.mask(step.h, rows, self.width))
         return step.h, step.h * self._masks[-1]
@@ -124,7 +124,7 @@ class RecordedUnroll:
             self._fed[len(self._tokens)] = fed
         self._tokens.append(self._next_tokens)
         inputs.relu_()
-        return inputs.mul_(self.drop.mask(inputs, rows, self.width)) if self.drop.share else inputs
+        return inputs.mul_(self.drop.mask(inputs, rows, self.width)) if self.drop.probability else inputs
 
     def _compute_gradients(self, grad_h: Tensor, *grad_soft: Tensor) -> tuple[Tensor, ...]:
         """Compute the gradients of the inputs of `connect`."""
@@ -134,7 +134,7 @@ class RecordedUnroll:
 
         def differentiate_inputs(rows: slice, grad_gates: Tensor) -> Tensor:
             torch.mm(grad_gates[rows], tape.kernels.weights.word, out=grad_inputs[rows])
-            return grad_inputs[rows].mul_(inputs[rows] > 0).div_(1 - self.drop.share)
+            return grad_inputs[rows].mul_(inputs[rows] > 0).div_(1 - self.drop.probability)
 
         def add_mixture_gradients(t: int, d_h: Tensor, grad_gates: Tensor) -> None:
             if (fed := self._fed.get(t + 1)) is None:

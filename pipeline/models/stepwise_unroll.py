@@ -1,4 +1,4 @@
-"""Unroll of any decoder, whose time steps autograd differentiates one by one."""
+"""Step-by-step unroll of any decoder, differentiated by autograd."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.types import Batch
 
 
 class Unroll(Protocol):
-    """Interface of an unroll, which computes captions step by step; `logit` is the speaker's output layer."""
+    """Interface of an unroll, which computes states and logits step by step; `logit` is the speaker's output layer."""
 
     logit: SharedWeight
 

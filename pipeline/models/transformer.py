@@ -34,8 +34,8 @@ class TransformerLayer(nn.Module):
     def __init__(self, hidden: int, heads: int, regions: bool) -> None:
         super().__init__()
         self.heads = heads
-        self.own_norm, self.inner_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.own, self.own_out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+        self.self_attention_norm, self.feed_forward_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.self_attention, self.self_attention_out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
         if regions:
             self.region_norm = nn.LayerNorm(hidden)
             self.query, self.memory = nn.Linear(hidden, hidden), nn.Linear(hidden, 2 * hidden)
@@ -51,7 +51,7 @@ class TransformerLayer(nn.Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Compute the residual of `x` (…, H) by the feed-forward network."""
-        residual: Tensor = self.outer(F.relu(self.inner(self.inner_norm(x))))
+        residual: Tensor = self.outer(F.relu(self.inner(self.feed_forward_norm(x))))
         return residual
 
 
@@ -81,7 +81,7 @@ class Transformer(Decoder[TransformerState]):
         super().__init__(vocabulary, hidden, max_words, dropout, collect_constructor_arguments(locals()))
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))
-        self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.encoder_norm, self.decoder_norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         self.word = nn.Embedding(vocabulary + 2, hidden)
         self.position = nn.Embedding(max_words, hidden)
         self.decoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=True) for _ in range(layers))
@@ -95,10 +95,10 @@ class Transformer(Decoder[TransformerState]):
         """Encode the regions, (B, R, H), without dropout; a training step does this once for all its captions."""
         x, mask = super().encode_image(batch), self.mask(batch)[:, None, None]
         for layer in _list_layers(self.encoder):
-            query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
-            x = x + layer.own_out(layer.attend(query, memory, mask))
+            query, memory = layer.self_attention(layer.self_attention_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            x = x + layer.self_attention_out(layer.attend(query, memory, mask))
             x = x + layer.feed_forward(x)
-        normalised: Tensor = self.seen_norm(x)
+        normalised: Tensor = self.encoder_norm(x)
         return normalised
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
@@ -116,13 +116,13 @@ class Transformer(Decoder[TransformerState]):
         for layer, earlier, regions in zip(
             _list_layers(self.decoder), state.token_memory, state.region_memory, strict=True
         ):
-            query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
+            query, memory = layer.self_attention(layer.self_attention_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             tokens.append(torch.cat([earlier, memory.unsqueeze(1)], 1))
-            x = x + drop(layer.own_out(layer.attend(query.unsqueeze(1), tokens[-1]).squeeze(1)))
+            x = x + drop(layer.self_attention_out(layer.attend(query.unsqueeze(1), tokens[-1]).squeeze(1)))
             query = layer.query(layer.region_norm(x)).unflatten(0, (-1, state.group))
             x = x + drop(layer.region_out(layer.attend(query, regions, state.mask[:, None, None]).flatten(0, 1)))
             x = x + drop(layer.feed_forward(x))
-        return self.norm(x), replace(state, token_memory=tuple(tokens))
+        return self.decoder_norm(x), replace(state, token_memory=tuple(tokens))
 
     def select(self, state: TransformerState, rows: Tensor, same_images: bool = False) -> TransformerState:
         subset = replace(state, token_memory=tuple(x[rows] for x in state.token_memory))
@@ -143,16 +143,18 @@ class Transformer(Decoder[TransformerState]):
         state = self.begin(batch, encoded, drop, 1)
         x = drop(self.word(inputs) + self.position.weight[:longest])
         for layer, memory in zip(_list_layers(self.decoder), state.region_memory, strict=True):
-            query, token_memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
-            x = x + drop(layer.own_out(layer.attend(query, token_memory, causal=True)))
+            query, token_memory = layer.self_attention(layer.self_attention_norm(x)).split(
+                [self.hidden, 2 * self.hidden], -1
+            )
+            x = x + drop(layer.self_attention_out(layer.attend(query, token_memory, causal=True)))
             query = layer.query(layer.region_norm(x))
             x = x + drop(layer.region_out(layer.attend(query, memory, state.mask[:, None, None])))
             x = x + drop(layer.feed_forward(x))
         positions = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             valid = mask[:, :longest]
-            return self.norm(x[valid]), positions[valid]
-        return self.norm(x).flatten(0, 1), positions.flatten()
+            return self.decoder_norm(x[valid]), positions[valid]
+        return self.decoder_norm(x).flatten(0, 1), positions.flatten()
 
 
 def _has_whole_groups(rows: Tensor, group: int) -> bool:

@@ -31,8 +31,8 @@ def generate(
     """Generate B·samples captions of at most `max_words` tokens through `channel`.
 
     `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen from logits without a
-    graph. The output layer's graph is built afterwards for all time steps at once, except where the next input is a
-    full distribution. After a caption's EOS, all tokens are EOS without a gradient.
+    graph. The output layer's graph is built afterwards for all time steps at once, except for full distributions, which
+    are computed step by step. After a caption's EOS, all tokens are EOS without a gradient.
     """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
@@ -107,7 +107,9 @@ def open_unroll(
 def teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Run teacher forcing for all time steps at once, which is faster than `generate` through `TeacherForcing()`.
+    """Run teacher forcing with one product for the logits of all time steps.
+
+    This is faster than `generate` through `TeacherForcing()`.
 
     Without dropout, both give the same tokens and log-probabilities, apart from padding after EOS. With dropout, the
     random numbers differ.

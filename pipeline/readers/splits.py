@@ -26,7 +26,7 @@ def parse_split(name: str, position: FilePosition) -> str:
     """
     split = "train" if name == "restval" else name
     if split not in SPLITS:
-        position.fail(f"the split {show_json(name)} is unknown; expected one of {', '.join(SPLITS)}, restval")
+        position.fail(f"the split {show_json(name)} is unknown; give one of {', '.join(SPLITS)}, restval")
     return split
 
 
@@ -73,11 +73,10 @@ def read_splits(file: Path) -> Splits:
 
 
 def draw_split(image: str, val: float, test: float, seed: int) -> str:
-    """Draw the split of an image, which depends only on the seed and the image's name.
+    """Draw the split of an image by the probabilities `val` and `test`, from the seed and the image's name.
 
-    `val` and `test` are probabilities. Of n images, n·val ± √(n·val·(1 − val)) are in val, as mean and standard
-    deviation over seeds. For val = 0.1, these are 10 ± 3 of 100 and 1,000 ± 30 of 10,000 images. Other images
-    do not affect the result.
+    The split val holds n·val ± √(n·val·(1 − val)) of n images: mean and standard deviation over seeds. For val = 0.1,
+    these are 10 ± 3 of 100 and 1,000 ± 30 of 10,000 images. Other images do not affect the result.
     """
     digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
     uniform = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)

@@ -204,7 +204,7 @@ def _list_notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) ->
 
 def _describe_bounds(slice_: ComparisonSlice) -> str:
     """Return a caption's remark on how many rows hold lower bounds; "" if none does."""
-    bounds = sum(reading.above for reading in slice_.readings)
+    bounds = sum(reading.is_lower_bound for reading in slice_.readings)
     return f" (§: {bounds} of {len(slice_.readings)} rows are lower bounds)" if bounds else ""
 
 
@@ -260,7 +260,7 @@ def _make_difference_columns(
 
 
 def _choose_mark(reading: CurveReading) -> str:
-    if reading.above:
+    if reading.is_lower_bound:
         return "§"
     return "‡" if reading.nearest is not None and reading.share_below_level > MAX_SHORT_SHARE else ""
 

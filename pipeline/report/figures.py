@@ -103,7 +103,7 @@ def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel
                 if (estimate := reading.estimates.get(results.score_keys(judge))) is not None:
                     rho, interval = float(reading.curve.settings["rho"]), estimate.interval
                     text = f"{label}, ρ {rho:g}, {results.score} "
-                    text += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
+                    text += f"{'at least ' if reading.is_lower_bound else ''}{format_number(estimate.value, 1)}"
                     text += f" [{format_number(interval[0], 1)}, {format_number(interval[1], 1)}]" if interval else ""
                     bars = (rho, rho, *interval) if interval else None
                     points.append(PlotPoint(rho, estimate.value, text, bars=bars))

@@ -87,7 +87,7 @@ def format_comparison_csv(comparison: Comparison) -> str:
                     "method": reading.curve.label,
                     "metric": " ".join([keys[-1], *["(hard)"] * (HARD_GALLERY in keys)]),
                 }
-                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_list_numbers(estimate)}
+                row |= {"judge": judge, "bound": "≥" if reading.is_lower_bound else "", **_list_numbers(estimate)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)
                 if slice_.reference and difference and keys == comparison.results.score_keys(judge):
                     low, high = difference.interval

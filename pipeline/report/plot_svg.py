@@ -31,8 +31,8 @@ STYLE_PROPERTIES = {
 def extract_svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
     """Return the content of the figure's <svg>, in a form that the page allows.
 
-    The page's policy forbids style attributes, its ids must be unique, and its colours are variables. Ids begin with
-    `name`. `series` are the lines of the figure, for the labels of their points.
+    The page's policy forbids style attributes. The page's ids must be unique, so those of the figure begin with `name`.
+    Colours become the page's variables. `series` gives the labels of the points.
     """
     from matplotlib import rc_context
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev, variance
+from typing import NamedTuple
 
 from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
@@ -25,6 +26,14 @@ BUDGET_OVER_STARTS = "Budget over starts"
 CLAIMS_OVER_STARTS = "Claims over starts"
 MIN_STARTS = 3  # starts that a verdict needs
 _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)")
+
+
+class RecordedComparison(NamedTuple):
+    """Numbers of a run beside those of recorded starts: the table, and a line per number outside its interval."""
+
+    table: PrintedTable
+    outliers: list[str]
+    compared: int  # numbers with a 95 % prediction interval
 
 
 @dataclass(frozen=True)
@@ -244,8 +253,8 @@ def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: S
 
 def compare_with_recorded(
     table: PrintedTable, recorded: Sequence[PrintedTable], signed: bool = False
-) -> tuple[PrintedTable, list[str]]:
-    """Return this run's numbers with the recorded mean ± deviation beside each, and a line per outlier.
+) -> RecordedComparison:
+    """Compare this run's numbers with the recorded ones, and show the recorded mean ± deviation beside each.
 
     A column without a recorded number is omitted. An outlier lies outside the 95 % prediction interval of another
     start. A number is not compared with one recorded start alone, nor where all recorded starts have the same number.
@@ -253,7 +262,7 @@ def compare_with_recorded(
     """
     spreads, first = measure_spreads(recorded), recorded[0]
     digits = {column: _count_column_decimals(first, column) for column in first.columns}
-    rows, outliers = [], []
+    rows, outliers, compared = [], [], 0
     shared_columns = [
         column for column in table.columns[1:] if any((_remove_marks(row[0]), column) in spreads for row in table.rows)
     ]
@@ -267,17 +276,16 @@ def compare_with_recorded(
                 continue
             cells.append(f"{cell} ({_format_with_deviation(spread, digits[column], signed)})")
             ends = spread.predict_next_start()
+            compared += ends is not None
             if ends and not ends[0] <= value <= ends[1]:
                 show = _format_signed if signed else _format_unsigned
                 low, high = (show(end, digits[column]) for end in ends)
                 outliers.append(f"{row[0]}, {column}: {cell} is outside {low} to {high}, the 95 % prediction interval")
         rows.append(cells)
-    return PrintedTable(columns=[table.columns[0], *shared_columns], rows=rows), outliers
+    return RecordedComparison(PrintedTable(columns=[table.columns[0], *shared_columns], rows=rows), outliers, compared)
 
 
-def compare_differences_with_recorded(
-    table: PrintedTable, recorded: Sequence[PrintedTable]
-) -> tuple[PrintedTable, list[str]]:
+def compare_differences_with_recorded(table: PrintedTable, recorded: Sequence[PrintedTable]) -> RecordedComparison:
     """Return `compare_with_recorded` of each row's differences from the first row, the control.
 
     A start's images may be harder or easier for all methods at once, so differences vary less between starts than the

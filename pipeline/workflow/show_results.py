@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -11,7 +10,12 @@ from pydantic import ValidationError
 from pipeline.errors import UserError
 from pipeline.report.recording import iterate_tables
 from pipeline.report.result_file import PrintedTable
-from pipeline.report.starts import compare_differences_with_recorded, compare_with_recorded, read_starts
+from pipeline.report.starts import (
+    RecordedComparison,
+    compare_differences_with_recorded,
+    compare_with_recorded,
+    read_starts,
+)
 from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import format_markdown_table
 from pipeline.runtime.command import run_command
@@ -34,8 +38,8 @@ def format_comparison(root: Path) -> str:
         if record is None or own_results is None or len(starts) < 2:
             return ""
         recorded = [file.table(RESULTS) for file in starts.values()]
-        table, outliers = compare_with_recorded(own_results, recorded)
-        differences, difference_outliers = compare_differences_with_recorded(own_results, recorded)
+        levels = compare_with_recorded(own_results, recorded)
+        differences = compare_differences_with_recorded(own_results, recorded)
     except UserError as error:
         return f"This run is not compared with recorded ones: {error}"
     except ValidationError as error:
@@ -43,20 +47,20 @@ def format_comparison(root: Path) -> str:
         return (
             f"This run is not compared with recorded ones: {TABLE} is damaged ({problem}); run the report stage again"
         )
-    if len(table.columns) == 1:
+    if len(levels.table.columns) == 1:
         return ""
     spread = f"mean ± standard deviation of {len(starts)} starts"
     lines = [
         f"**This run (recorded: {spread})**",
         "",
-        _format_table(table),
+        _format_table(levels.table),
         "",
-        *_list_outliers(outliers, "number"),
+        *_list_outliers(levels, "number"),
         f"- {record.describe()}",
     ]
-    if len(differences.columns) > 1:
+    if len(differences.table.columns) > 1:
         title = f"**Differences from {own_results.rows[0][0]} in this run (recorded: {spread})**"
-        lines += ["", title, "", _format_table(differences), "", *_list_outliers(difference_outliers, "difference")]
+        lines += ["", title, "", _format_table(differences.table), "", *_list_outliers(differences, "difference")]
     return "\n".join(lines)
 
 
@@ -64,9 +68,15 @@ def _format_table(table: PrintedTable) -> str:
     return format_markdown_table(table.columns, table.rows, [n > 0 for n in range(len(table.columns))], padded=True)
 
 
-def _list_outliers(outliers: Sequence[str], noun: str) -> list[str]:
-    """Return a line for each outlier, or one line if there is none."""
-    return [f"- {line}." for line in outliers] or [f"- Every compared {noun} is in its 95 % prediction interval."]
+def _list_outliers(comparison: RecordedComparison, noun: str) -> list[str]:
+    """Return a line for each outlier and their count, or one line if there is none."""
+    if not comparison.outliers:
+        return [f"- Every compared {noun} is in its 95 % prediction interval."]
+    return [
+        *(f"- {line}." for line in comparison.outliers),
+        f"- {len(comparison.outliers)} of {comparison.compared} compared {noun}s outside; the expected number is "
+        f"{0.05 * comparison.compared:.1f}, since an interval covers 95 % of new starts.",
+    ]
 
 
 def main() -> int:

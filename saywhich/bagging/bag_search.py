@@ -85,19 +85,19 @@ class PhotoBags:
         }
 
 
-def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most: int | None) -> PhotoBags:
-    """Return bags of `size` look-alike photos in and below `folder`, at most `most`, by the encoder `neighbours`.
+def find_bags(folder: str | Path, size: int, neighbours: str, min_cosine: float, max_bags: int | None) -> PhotoBags:
+    """Return bags of `size` look-alike photos in and below `folder`, at most `max_bags`, by the encoder `neighbours`.
 
-    No bag has a cosine below `least`. Bags contain no near-duplicates; each photo is in at most one bag. Raises
-    UserError for a size below 2, `most` below 1, a cosine out of range, no folder, or an unknown encoder. Raises
+    No bag has a cosine below `min_cosine`. Bags contain no near-duplicates; each photo is in at most one bag. Raises
+    UserError for a size below 2, `max_bags` below 1, a cosine out of range, no folder, or an unknown encoder. Raises
     UserError for fewer distinct photos than a bag holds, and for a photo that the encoder cannot read.
     """
     if size < 2:
         raise UserError(f"--size {size}: a bag holds 2 photos or more; give 2 or more")
-    if most is not None and most < 1:
-        raise UserError(f"--most {most}: give 1 or more")
-    if not -1 <= least <= 1:
-        raise UserError(f"--least {least:g}: give a cosine, −1 … 1")
+    if max_bags is not None and max_bags < 1:
+        raise UserError(f"--max-bags {max_bags}: give 1 or more")
+    if not -1 <= min_cosine <= 1:
+        raise UserError(f"--min-cosine {min_cosine:g}: give a cosine, −1 … 1")
     if not Path(folder).is_dir():
         raise UserError(f"{folder}: is no folder; give a folder of photos")
     encoder = open_encoder(neighbours)
@@ -115,10 +115,10 @@ def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most
             f"--neighbours {neighbours}: cannot read {len(files) - len(gallery.files)} of the photos; remove them, or "
             "give another encoder"
         )
-    groups = form_bags(torch.from_numpy(gallery.vectors), size, least)
+    groups = form_bags(torch.from_numpy(gallery.vectors), size, min_cosine)
     bags = [
         PhotoBag(tuple(files[row] for row in members), tuple(cosines))
-        for members, cosines in zip(groups.members.tolist()[:most], groups.cosines.tolist()[:most], strict=True)
+        for members, cosines in zip(groups.members.tolist()[:max_bags], groups.cosines.tolist()[:max_bags], strict=True)
     ]
     bag_photos = {photo for bag in bags for photo in bag.photos}
     near_duplicates = [

@@ -15,14 +15,14 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--size", type=int, default=5, metavar="N", help="photos in a bag; default: %(default)s")
     add_neighbours_option(parser, "a bag")
     parser.add_argument(
-        "--least",
+        "--min-cosine",
         type=float,
         default=0.0,
         metavar="COSINE",
         help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
     )
     parser.add_argument(
-        "--most",
+        "--max-bags",
         type=int,
         metavar="N",
         help="the largest number of bags; those with the highest least cosine are kept; default: all",
@@ -43,8 +43,8 @@ def run(options: Namespace) -> int:
         options.folder,
         size=options.size,
         neighbours=options.neighbours,
-        least=options.least,
-        most=options.most,
+        min_cosine=options.min_cosine,
+        max_bags=options.max_bags,
     )
     lines = (
         "\t".join([f"{bag.cosines[-1]:.3f}", *(escape_line(bags.name(photo)) for photo in bag.photos)])

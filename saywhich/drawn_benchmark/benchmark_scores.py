@@ -34,7 +34,7 @@ from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.retrieval_scores import flatten
 
 RECALL, TRUE_CAPTIONS = "R@1 (hard), %", "without a false claim, %"
-CLAIMS, UNKNOWN = "claims per caption", "words not understood, %"
+CLAIMS, UNKNOWN = "claims per caption", "unknown words, %"
 TRUE, STATED = "claims that are true, %", "facts that are stated, %"
 KIND_TITLES = {title: [f"{title[:-3]}: {kind}" for kind in KINDS] for title in (TRUE, STATED)}
 NAMES = (

@@ -18,9 +18,9 @@ from saywhich.judging.caption_scores import HARD_RECALL, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 
-LEVEL = 0.05  # error rate of the family of all differences of a pair
+LEVEL = 0.05  # family-wise error rate of all differences of a pair
 OPEN = "open"
-MOST = 10**9  # images; a difference that needs more images counts as 0
+MAX_IMAGES = 10**9  # a difference that needs more images has no number of decisive images
 ROUNDING = 1e-9  # a smaller difference counts as 0, as in `compute_two_sided_p_value`
 
 
@@ -30,8 +30,8 @@ class ScoreDifference:
 
     `p` is two-sided and Holm-adjusted over the pair's differences. `verdict` is better, worse or open; for a score
     without a better direction it is higher, lower or open. A score of the whole set of captions has no interval, no `p`
-    and the verdict "". `needed` is the number of images that would decide an open difference, if the difference and its
-    variance stay the same (`count_decisive_images`), or None.
+    and the verdict "". `needed` is the number of images that would decide an open difference, or None. It
+    assumes the same difference and variance per image (`count_decisive_images`).
     """
 
     key: ScoreKey
@@ -142,7 +142,7 @@ def count_decisive_images(images: int, value: float, deviation: float, tests: in
         return None
     threshold = NormalDist().inv_cdf(1 - LEVEL / 2 / max(tests, 1))
     needed = images * (threshold * deviation / value) ** 2
-    return None if needed > MOST else max(math.ceil(needed), images + 1)
+    return None if needed > MAX_IMAGES else max(math.ceil(needed), images + 1)
 
 
 def _compare_pair(
@@ -198,7 +198,7 @@ def _measure_agreement(
 
 
 def _average_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
-    """Return the mean rank among all images of each image's captions, (images,)."""
+    """Return the mean rank among all images of each image's captions, (M,)."""
     owners = flatten(row.captions)[1]
     return np.bincount(owners, row.ranks[judge].among_all, images) / np.bincount(owners, minlength=images)
 

@@ -120,7 +120,7 @@ def test_no_output_replaces_an_input_or_another_output(photos, capsys, arguments
 def test_no_output_replaces_a_photo(photos, capsys, arguments):
     content = (photos / "a.jpg").read_bytes()
     assert main(arguments) == 2
-    assert capsys.readouterr().err == "a.jpg: is a photo; name another file to write\n"
+    assert capsys.readouterr().err == "a.jpg: is a photo or film; name another file to write\n"
     assert (photos / "a.jpg").read_bytes() == content
 
 

@@ -18,7 +18,7 @@ class DistinctTexts(Generic[T]):
     def __init__(self) -> None:
         self._numbers: dict[T, int] = {}
 
-    def number(self, text: T) -> int:
+    def add(self, text: T) -> int:
         """Return the index of `text`, which is added if it is new."""
         return self._numbers.setdefault(text, len(self._numbers))
 

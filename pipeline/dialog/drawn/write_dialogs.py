@@ -53,9 +53,9 @@ def write_scene_dialogs(
                 options, truth = pool.draw_candidates(question.text, answer, rng, rival_answers, true_answers)
                 entries.append(
                     {
-                        "question": questions.number(question.text),
-                        "answer": answers.number(answer),
-                        "answer_options": [answers.number(text) for text in options],
+                        "question": questions.add(question.text),
+                        "answer": answers.add(answer),
+                        "answer_options": [answers.add(text) for text in options],
                         "gt_index": truth,
                         "kind": question.kind,
                         "refers": question.refers,

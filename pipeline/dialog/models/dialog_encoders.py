@@ -32,21 +32,21 @@ class DialogEncoder(nn.Module, ABC):
         dropout: float = 0.5,
         history: bool = True,
         image: bool = True,
-        places: int = 0,
+        num_positions: int = 0,
         layer_norm: bool = False,
     ) -> None:
         """Build the layers for word embeddings of size `words`.
 
-        `places` is the number of grid regions with learned position vectors; 0: no position vectors. `layer_norm`
-        normalises the fusion layer's output before its tanh, which otherwise saturates in generators. The papers have
-        neither.
+        `num_positions` is the number of grid regions with learned position vectors; 0: no position vectors.
+        `layer_norm` normalises the fusion layer's output before its tanh, which otherwise saturates in generators. The
+        papers have neither.
         """
         super().__init__()
         self.arguments = collect_constructor_arguments(locals())
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
         self.question = Lstm(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)
-        self.place = nn.Parameter(torch.zeros(places, hidden)) if places else None
+        self.position = nn.Parameter(torch.zeros(num_positions, hidden)) if num_positions else None
         self.fusion = nn.Linear(3 * hidden, hidden)
         self.norm = nn.LayerNorm(hidden) if layer_norm else nn.Identity()
 
@@ -73,7 +73,9 @@ class DialogEncoder(nn.Module, ABC):
         """Return the projected regions (D, K, H) of each dialog's image, and their mask (D, K)."""
         num_rounds = rounds.history.shape[1]
         regions = self.region(batch.regions[::num_rounds])
-        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::num_rounds]
+        return torch.tanh(regions if self.position is None else regions + self.position), batch.region_mask[
+            ::num_rounds
+        ]
 
 
 class Hciae(DialogEncoder):
@@ -93,7 +95,7 @@ class Hciae(DialogEncoder):
         self.history_weight = nn.Linear(hidden, 1, bias=False)
         self.region_key, self.region_query = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
         self.region_weight = nn.Linear(hidden, 1, bias=False)
-        self.ago = nn.Embedding(DISTANCES, hidden) if order else None
+        self.distance = nn.Embedding(DISTANCES, hidden) if order else None
 
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
@@ -126,8 +128,8 @@ class Hciae(DialogEncoder):
         items = compute_last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, num_rounds, -1)
         round_index = torch.arange(num_rounds, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
-        if self.ago is not None:
-            keys = keys + self.ago((round_index.unsqueeze(1) - round_index).clamp(0, DISTANCES - 1))
+        if self.distance is not None:
+            keys = keys + self.distance((round_index.unsqueeze(1) - round_index).clamp(0, DISTANCES - 1))
         query = self.history_query(question).view(dialogs, num_rounds, 1, -1)
         scores = self.history_weight(torch.tanh(keys + query)).squeeze(-1)  # (D, R, R)
         shares = scores.masked_fill(round_index > round_index.unsqueeze(1), -torch.inf).softmax(-1)

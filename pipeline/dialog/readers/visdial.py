@@ -110,8 +110,8 @@ class _Reader:
         if not data["dialogs"]:
             raise UserError(f"{file}: `dialogs` of `data` is empty; at least one dialog is expected")
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
-        question_index = np.array([self.questions.number(words) for words in questions], np.int32)
-        answer_index = np.array([self.answers.number(words) for words in answers], np.int32)
+        question_index = np.array([self.questions.add(words) for words in questions], np.int32)
+        answer_index = np.array([self.answers.add(words) for words in answers], np.int32)
         first = len(self.images)
         for number, dialog in enumerate(data["dialogs"]):
             position = _DialogPosition(file, number, "dialog")

@@ -56,7 +56,7 @@ class FilmAnnotator(NamedTuple):
         """Return the events `numbers` of actor `i` as verbs in the form `form`, joined in their order."""
         events, thing = self.film.events[i], self.film.scene.things[i]
         texts = [_pick_event_text(self.film, i, n, self.rng, alone=n == numbers[0]) for n in numbers]
-        claims = [SceneClaim("event", events[n].what, i) for n in numbers]
+        claims = [SceneClaim("event", events[n].kind, i) for n in numbers]
         for n, text in zip(numbers, texts, strict=True):
             if "{" in text.replace("{v}", ""):  # a gap other than the verb's names a side
                 claims.append(SceneClaim("side", events[n].side, i))
@@ -71,7 +71,7 @@ class FilmAnnotator(NamedTuple):
         last = pick(self.rng, conjunctions)
         if last == " before ":
             parts[-1] = w.form_participle(_fill_gaps(texts[-1], events[numbers[-1]], thing.category, self.rng))
-        claims += [SceneClaim("then", f"{events[a].what} {events[b].what}", i) for a, b in pairwise(numbers)]
+        claims += [SceneClaim("then", f"{events[a].kind} {events[b].kind}", i) for a, b in pairwise(numbers)]
         return Phrase(", ".join(parts[:-1]) + last + parts[-1], tuple(claims))
 
 
@@ -266,10 +266,10 @@ def _pick_surroundings(annotator: FilmAnnotator, actors: Sequence[int], share: f
 def _pick_event_text(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) -> str:
     """Return a text for event `n` of actor `i`, with gaps for verb and sides; `alone`: no stated event precedes it."""
     event, category = film.events[i][n], film.scene.things[i].category
-    has_entered = film.events[i][0].what == "enter" and not alone
+    has_entered = film.events[i][0].kind == "enter" and not alone
     leave = w.LEAVE_ON if has_entered else w.LEAVE
     texts = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if has_entered else w.LEAVE, "leave": leave}
-    return pick(rng, texts.get(event.what) or w.ACT_WORDS.get(f"{category}:{event.what}") or w.ACT_WORDS[event.what])
+    return pick(rng, texts.get(event.kind) or w.ACT_WORDS.get(f"{category}:{event.kind}") or w.ACT_WORDS[event.kind])
 
 
 def _fill_gaps(text: str, event: Event, category: str, rng: np.random.Generator) -> str:

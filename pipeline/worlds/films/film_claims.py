@@ -31,13 +31,13 @@ ORDER_WORDS = ("then", "before")
 class EventMeaning(NamedTuple):
     """Event or story that a phrase may describe; side or gait is "" if the phrase does not state it."""
 
-    what: str
+    kind: str
     side: str = ""
     gait: str = ""
 
-    def fits(self, what: str, side: str, gait: str) -> bool:
+    def fits(self, kind: str, side: str, gait: str) -> bool:
         """Return whether an event of this kind, side and gait has the meaning."""
-        return self.what == what and self.side in ("", side) and self.gait in ("", gait)
+        return self.kind == kind and self.side in ("", side) and self.gait in ("", gait)
 
 
 class EventMention(NamedTuple):
@@ -111,8 +111,8 @@ def parse_film_caption(text: str) -> ParsedFilmCaption:
     located_events: list[tuple[EventMention, range]] = []
     stories = set()
     for meanings, span in find_longest_phrases(words, _build_lexicon()):
-        stories |= {meaning.what for meaning in meanings if meaning.what in w.STORIES}
-        events = frozenset(meaning for meaning in meanings if meaning.what not in w.STORIES)
+        stories |= {meaning.kind for meaning in meanings if meaning.kind in w.STORIES}
+        events = frozenset(meaning for meaning in meanings if meaning.kind not in w.STORIES)
         if events:
             subjects = [categories for index, categories in nouns if index < span.start]
             located_events.append((EventMention(events, subjects[-1] if subjects else ALL_CATEGORIES), span))
@@ -141,7 +141,7 @@ def _build_lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
 def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
     """Yield every phrase of the annotators for an event or a story, each with one of its meanings."""
     movements = {"enter": w.ENTER, "cross": w.CROSS, "return": (*w.RETURN, *w.LEAVE), "leave": (*w.LEAVE, *w.LEAVE_ON)}
-    for what, texts in movements.items():
+    for kind, texts in movements.items():
         for text in texts:
             gaits = w.GAIT_VERBS.items() if "{v}" in text else (("", ("",)),)
             for side in SIDES:
@@ -150,7 +150,7 @@ def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
                 for gait, verbs in gaits:
                     for verb in verbs:
                         for form in (w.conjugate, w.form_participle):
-                            yield form(filled_text.replace("{v}", verb)), EventMeaning(what, claimed_side, gait)
+                            yield form(filled_text.replace("{v}", verb)), EventMeaning(kind, claimed_side, gait)
     for key, texts in w.ACT_WORDS.items():
         for text in texts:
             for form in (w.conjugate, w.form_participle):

@@ -14,7 +14,7 @@ FILM_FACTS = "films.jsonl"  # file of facts, one line per film
 class Event(NamedTuple):
     """Event of one actor in a part of the film."""
 
-    what: str  # enter, cross, return, leave, or an act of film_world.py
+    kind: str  # enter, cross, return, leave, or an act of film_world.py
     side: str  # side from which the actor comes; for return and leave, the side to which it goes; "" for acts
     gait: str  # "" for acts
     start: float  # as a fraction of the film's length

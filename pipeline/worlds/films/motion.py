@@ -41,27 +41,27 @@ def compute_actor_state(thing: Thing, track: Track, events: tuple[Event, ...], t
             start, end = _find_path(event, x, track, thing)
             x = start + (end - start) * progress
             facing = "right" if end > start else "left"
-            inside = moving or event.what == "enter"
+            inside = moving or event.kind == "enter"
             gait_poses, step = list_poses(thing.category, event.gait), int(progress * abs(end - start) * STEPS)
             pose = gait_poses[step % len(gait_poses)] if moving else choose_rest_pose(thing.category)
             if event.gait == "fly":
-                height_share = {"enter": 1 - progress, "leave": progress, "return": progress}.get(event.what, 1.0)
+                height_share = {"enter": 1 - progress, "leave": progress, "return": progress}.get(event.kind, 1.0)
                 base = track.base - FLIGHT_HEIGHT * height_share
             elif event.gait in ("walk", "run"):
                 base = track.base - (STEP_HEIGHT if moving and step % 2 else 0.0)
-        elif event.what in FINAL_POSES:
-            pose = FINAL_POSES[event.what] if progress > 0.3 else choose_rest_pose(thing.category)
-        elif event.what == "turn":
+        elif event.kind in FINAL_POSES:
+            pose = FINAL_POSES[event.kind] if progress > 0.3 else choose_rest_pose(thing.category)
+        elif event.kind == "turn":
             pose = choose_rest_pose(thing.category)
             facing = OPPOSITE[facing] if progress > 0.4 else facing
-        elif event.what == "jump":
+        elif event.kind == "jump":
             jumps = moving and thing.category in ("man", "woman", "boy", "girl")
             pose = "jumping" if jumps else choose_rest_pose(thing.category)
             base = track.base - JUMP_HEIGHT * 4 * progress * (1 - progress)
-        elif event.what == "wave":
+        elif event.kind == "wave":
             pose = "waving" if moving else choose_rest_pose(thing.category)
-        elif event.what in ("rise", "sink"):
-            base += (-CLIMB_HEIGHT if event.what == "rise" else CLIMB_HEIGHT) * progress
+        elif event.kind in ("rise", "sink"):
+            base += (-CLIMB_HEIGHT if event.kind == "rise" else CLIMB_HEIGHT) * progress
     return ActorState(x, base, pose, facing) if inside else None
 
 
@@ -69,9 +69,9 @@ def _find_path(event: Event, x: float, track: Track, thing: Thing) -> tuple[floa
     """Return the x at which the motion of an event starts and ends, for an actor that is at `x`."""
     half_width = max(max(extent[:2]) for extent in CATEGORIES[thing.category].poses.values()) * track.unit
     outside_x = {"left": -half_width, "right": 1 + half_width}
-    if event.what == "enter":
+    if event.kind == "enter":
         return outside_x[event.side], track.x
-    if event.what == "cross":
+    if event.kind == "cross":
         return outside_x[event.side], outside_x[OPPOSITE[event.side]]
     return x, outside_x[event.side]
 

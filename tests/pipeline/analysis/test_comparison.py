@@ -70,9 +70,13 @@ def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, m
     assert beyond.estimates == {}
     assert beyond.span == (pytest.approx(0.82), pytest.approx(1.02))
     below = read_curve(curve, CIDER, R10, 0.79, [R10], NONE)  # the curve has 92 at .82, and no setting lies below
-    assert (below.nearest is not None, below.above, below.estimates[R10].value) == (True, True, pytest.approx(92.0))
+    assert (below.nearest is not None, below.is_lower_bound, below.estimates[R10].value) == (
+        True,
+        True,
+        pytest.approx(92.0),
+    )
     assert below.estimates[R10].spread == pytest.approx(math.sqrt(8.0))  # the ends of both seeds are 90 and 94
-    assert not read_curve(curve, CIDER, R10, 0.82, [R10], NONE).above
+    assert not read_curve(curve, CIDER, R10, 0.82, [R10], NONE).is_lower_bound
 
 
 def test_language_at_a_fixed_recall(world, make_cell):
@@ -136,7 +140,7 @@ def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
         assert reading.estimates[R10].value == pytest.approx(run.value("test", *R10))
         assert reading.share_below_level == 0
         assert reading.estimates[R10].interval is not None
-    assert find_reading(comparison.at_cider[1], "mle").above
+    assert find_reading(comparison.at_cider[1], "mle").is_lower_bound
 
 
 def test_differences_are_paired_and_holm_adjusted(full_world):
@@ -187,7 +191,7 @@ THROUGH = ((0.85, 0.65), (0.95, 0.55))  # a curve through .9
 def test_the_difference_of_a_bound_and_a_number_is_kept_only_if_it_decides_the_order(full_world, make_full_cell):
     ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
     slice_, bounds = compare_at_one_cider(full_world, make_full_cell, ends)
-    assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
+    assert [each.curve.label for each in slice_.readings if each.is_lower_bound] == ["more", "less"]
     # a lower bound above the reference's recall decides the order; one below it does not
     assert bounds == {"more": "≥", "through": ""}
 
@@ -256,7 +260,7 @@ def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(wo
     world.write(cells, [])
     (series,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
     assert series.level == pytest.approx(0.6)
-    assert [reading.above for reading in series.readings] == [False, True, True]
+    assert [reading.is_lower_bound for reading in series.readings] == [False, True, True]
     assert [reading.estimates[R10].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
     table = build_rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
@@ -334,5 +338,5 @@ def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(wor
     world.write(cells, [])
     (curve,) = build_curves(read_results(world.sweep, []))
     reading = read_curve(curve, CIDER, R10, 0.7, [R10], NONE)
-    assert (reading.above, reading.estimates[R10].value) == (True, pytest.approx(60.0))
-    assert not read_curve(curve, CIDER, R10, 0.95, [R10], NONE).above
+    assert (reading.is_lower_bound, reading.estimates[R10].value) == (True, pytest.approx(60.0))
+    assert not read_curve(curve, CIDER, R10, 0.95, [R10], NONE).is_lower_bound

@@ -120,7 +120,7 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
 def make_reading(point: Point, value: float, above: bool = False) -> CurveReading:
     """Return a reading of a curve of one setting, with R@10 of `value` and R@1 of `value` / 2."""
     estimates = {make_recall_keys("own"): Estimate(value), make_recall_keys("own", "R@1"): Estimate(value / 2)}
-    return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
+    return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, is_lower_bound=above)
 
 
 def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by_its_score():

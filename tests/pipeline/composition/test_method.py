@@ -35,8 +35,8 @@ def test_alternation_begins_after_the_warm_up_steps():
 
 def test_early_roles_are_updated_before_the_others():
     schedule = UpdateSchedule((A | B, B, C), early=B)
-    assert [schedule.rounds(step) for step in range(3)] == [(B, A), (B,), (C,)]
-    assert UpdateSchedule((A | B,)).rounds(0) == (A | B,)
+    assert [schedule.list_updates(step) for step in range(3)] == [(B, A), (B,), (C,)]
+    assert UpdateSchedule((A | B,)).list_updates(0) == (A | B,)
 
 
 def test_the_update_schedules_of_methods():

@@ -61,7 +61,7 @@ def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on
         "the test needs searched captions that differ from greedy ones"
     )
     assert set(losses) == {"discriminator", "grammar"}
-    assert [method.schedule.rounds(step) for step in (0, 1)] == [(frozenset({"discriminator", "grammar"}),)] * 2
+    assert [method.schedule.list_updates(step) for step in (0, 1)] == [(frozenset({"discriminator", "grammar"}),)] * 2
     assert dict(method.rates) == {}
 
 
@@ -80,10 +80,10 @@ def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, mak
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
 def test_a_step_updates_the_discriminator_before_it_computes_the_reward(toy, make):
-    rewards, logged = replace(make_reward_models(), rate=0.3), []
+    rewards, logged = replace(make_reward_models(), learning_rate=0.3), []
     agents = toy.agents()
     method = make(agents, Objective(), rewards, alpha=0.5)
-    assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
+    assert method.schedule.list_updates(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = TeacherForcing(requires_grad=False) if make is wtf else rewards.search
     message = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).get_message(channel)
     old = float(rewards.human_probability(message, toy.batch()).mean())
@@ -102,7 +102,7 @@ def test_a_discriminator_is_updated_in_every_step_after_the_warm_up(toy, rewards
     roles = toy.agents().roles
     schedule = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
     method = add_discriminator(Method(roles, (term,), schedule, rates={"listener": 0.5}), rewards, Multinomial())
-    found = [method.schedule.rounds(step) for step in range(4)]
+    found = [method.schedule.list_updates(step) for step in range(4)]
     discriminator = frozenset({"discriminator"})
     assert found == [(frozenset({"listener"}),)] * 2 + [
         (discriminator, frozenset({"speaker"})),

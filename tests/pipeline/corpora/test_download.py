@@ -21,10 +21,10 @@ def fetch_body(web, tmp_path: Path) -> Callable[..., Path]:
     """Return a function that downloads BODY through the given faults, without pauses, and returns its path."""
     web.files["a.zip"] = BODY
 
-    def run(*faults: Callable, url: str | None = None, wait: float = 60.0) -> Path:
+    def run(*faults: Callable, url: str | None = None, timeout: float = 60.0) -> Path:
         web.faults["a.zip"] = list(faults)
         path = tmp_path / "downloads" / "a.zip"
-        download(url or f"{web.address}/a.zip", path, len(BODY), DIGEST, attempts=3, pause=0.0, wait=wait)
+        download(url or f"{web.address}/a.zip", path, len(BODY), DIGEST, attempts=3, pause=0.0, timeout=timeout)
         return path
 
     return run
@@ -247,7 +247,7 @@ def test_a_silent_server_fails_the_attempt(web, fetch_body):
         resume.wait(60)
 
     try:
-        assert fetch_body(stall, wait=1.0).read_bytes() == BODY
+        assert fetch_body(stall, timeout=1.0).read_bytes() == BODY
     finally:
         resume.set()
 

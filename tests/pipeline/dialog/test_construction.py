@@ -61,7 +61,7 @@ def test_a_discriminator_has_the_settings_of_its_section(dialog_data, name, kind
     encoder = model.encoder.arguments
     expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
     expected |= {"history": True, "image": True, "layer_norm": True}
-    expected |= {"places": REGIONS if settings.get("region_positions") else 0}
+    expected |= {"num_positions": REGIONS if settings.get("region_positions") else 0}
     expected |= {key: value for key, value in settings.items() if key != "region_positions"}
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
@@ -76,9 +76,9 @@ def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.encode_eos is False
-    assert listener.encoder.ago is not None
+    assert listener.encoder.distance is not None
     plain = make_method(make_settings(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
-    assert plain.encoder.ago is None
+    assert plain.encoder.distance is None
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])

@@ -236,7 +236,7 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(s
     assert_same_gradients(
         losses["naturalness"], (1 - lam) * compute_likelihood_loss(advantage, samples), agents.speaker
     )
-    assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
+    assert method.schedule.list_updates(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
 
 
 def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samples(step_rollouts, rewards, toy):

@@ -23,8 +23,8 @@ def make_torch_layer(layer: TransformerLayer, regions: bool) -> nn.Module:
     """Return torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
     torch_layer = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
-    copy_attention([layer.own], layer.own_out, torch_layer.self_attn)
-    norms = [layer.own_norm, layer.inner_norm]
+    copy_attention([layer.self_attention], layer.self_attention_out, torch_layer.self_attn)
+    norms = [layer.self_attention_norm, layer.feed_forward_norm]
     if regions:
         copy_attention([layer.query, layer.memory], layer.region_out, torch_layer.multihead_attn)
         norms.insert(1, layer.region_norm)
@@ -44,7 +44,7 @@ def test_encoder_and_decoder_equal_torchs_layers(toy):
     x, masked = torch.relu(speaker.region(batch.regions)), ~batch.region_mask
     for layer in encoder:
         x = layer(x, src_key_padding_mask=masked)
-    memory = speaker.seen_norm(x)
+    memory = speaker.encoder_norm(x)
     torch.testing.assert_close(speaker.encode_image(batch)[batch.region_mask], memory[batch.region_mask])
     steps = batch.captions.shape[1]
     words = torch.cat([torch.full_like(batch.captions[:, :1], speaker.vocabulary + 1), batch.captions[:, :-1]], 1)
@@ -52,7 +52,7 @@ def test_encoder_and_decoder_equal_torchs_layers(toy):
     for layer in decoder:
         causal = nn.Transformer.generate_square_subsequent_mask(steps)
         y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=masked, tgt_is_causal=True)
-    expected = speaker.norm(y).flatten(0, 1)
+    expected = speaker.decoder_norm(y).flatten(0, 1)
     hidden, positions = speaker.teacher_force(
         batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None))
     )

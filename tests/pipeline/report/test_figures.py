@@ -139,7 +139,7 @@ def test_a_lower_bound_is_labelled_at_least(full_world):
     results, comparison = make_rho_comparison(full_world, [{"own": Estimate(70.0)}] * 5)
     slice_ = comparison.along_rho[0]
     first, *rest = slice_.readings
-    slice_ = replace(slice_, readings=(replace(first, above=True), *rest))
+    slice_ = replace(slice_, readings=(replace(first, is_lower_bound=True), *rest))
     (panel,) = build_rho_panels(results, replace(comparison, along_rho=(slice_,)))
     labels = [point.label for point in panel.series[0].points]
     assert labels[0].endswith("ρ 0, R@10 at least 70.0")

@@ -119,7 +119,7 @@ def test_the_comparison_as_csv_has_numbers_in_full(full_world):
     assert interval == slice_.differences["luo"]["judge"].interval
     assert float(row["p"]) == slice_.differences["luo"]["judge"].p
     assert (row["reference"], row["bound"], row["difference bound"]) == (slice_.reference.label, "", "")
-    above = {reading.curve.label for reading in comparison.at_cider[1].readings if reading.above}
+    above = {reading.curve.label for reading in comparison.at_cider[1].readings if reading.is_lower_bound}
     level = repr(comparison.at_cider[1].level)
     assert above == {
         row["method"] for row in rows if row["bound"] == "≥" and (row["fixed"], row["at"]) == ("CIDEr", level)

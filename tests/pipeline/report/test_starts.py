@@ -153,7 +153,8 @@ def test_starts_with_other_resamples_have_no_common_interval(last, problem):
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     recorded = [make_table("40.0", "50.0"), make_table("42.0", "50.5"), make_table("44.0", "51.0")]
-    found, outliers = compare_with_recorded(make_table("43.0", "70.0"), recorded)
+    found, outliers, compared = compare_with_recorded(make_table("43.0", "70.0"), recorded)
+    assert compared == 2
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
     assert outliers == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, the 95 % prediction interval"]
@@ -164,11 +165,12 @@ def test_differences_from_the_control_are_compared_although_all_levels_lie_lower
     recorded = [make_table("40.0", "50.0"), make_table("42.0", "51.0"), make_table("44.0", "52.0")]
     own = make_table("21.0", "28.5")
     assert len(compare_with_recorded(own, recorded)[1]) == 2
-    found, outliers = compare_differences_with_recorded(own, recorded)
+    found, outliers, compared = compare_differences_with_recorded(own, recorded)
+    assert compared == 1
     assert found.columns == ["Method", "R@1 (hard) judge"], "λ and CIDEr are equal in all starts"
     assert found.rows == [["Luo et al. − MLE", "+7.5 (+9.0±1.0)"]]
     assert outliers == []
-    found, outliers = compare_differences_with_recorded(make_table("21.0", "20.0"), recorded)
+    found, outliers, _ = compare_differences_with_recorded(make_table("21.0", "20.0"), recorded)
     assert found.rows == [["Luo et al. − MLE", "−1.0 (+9.0±1.0)"]]
     assert outliers == [
         "Luo et al. − MLE, R@1 (hard) judge: −1.0 is outside +4.0 to +14.0, the 95 % prediction interval"

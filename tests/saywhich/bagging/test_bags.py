@@ -36,7 +36,7 @@ def photos(tmp_path, monkeypatch):
 
 
 def test_look_alikes_share_a_bag_and_near_duplicates_are_removed(photos):
-    found = saywhich.bags("photos", size=3, least=0.5)
+    found = saywhich.bags("photos", size=3, min_cosine=0.5)
     assert {frozenset(map(found.name, bag.photos)) for bag in found.bags} == {
         frozenset({"a1.png", "a2.png", "below/a3.png"}),
         frozenset({"b1.png", "b2.png", "b3.png"}),
@@ -50,7 +50,7 @@ def test_look_alikes_share_a_bag_and_near_duplicates_are_removed(photos):
 
 def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
     outputs = [word for name in ("json", "galleries", "html") for word in (f"--{name}", f"out.{name}")]
-    assert main(["bags", "photos", "--size", "3", "--most", "1", *outputs]) == 0
+    assert main(["bags", "photos", "--size", "3", "--max-bags", "1", *outputs]) == 0
     _, bag = capsys.readouterr().out.splitlines()
     record = json.loads((photos.parent / "out.json").read_text())
     assert record["photos"] == 8
@@ -83,8 +83,8 @@ def test_names_that_are_not_utf_8_are_written_as_escapes(photos):
     [
         ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
         ({"size": 8}, "photos: --size 8 needs 8 distinct photos, found 7; give a smaller --size"),
-        ({"most": 0}, "--most 0: give 1 or more"),
-        ({"least": 1.5}, "--least 1.5: give a cosine, −1 … 1"),
+        ({"max_bags": 0}, "--max-bags 0: give 1 or more"),
+        ({"min_cosine": 1.5}, "--min-cosine 1.5: give a cosine, −1 … 1"),
     ],
 )
 def test_impossible_bags_are_refused(photos, options, message):

@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": (["said.json", "other.json", *JUDGING], ("json", "csv", "html")),
     "hacked": (["said.json", "other.json", *JUDGING, "--reward", "colours2"], ("json", "html")),
     "calibrate": (["ratings.csv", *JUDGING], ("json",)),
-    "bags": (["photos", "--size", "2", "--least", "-1"], ("json", "galleries", "html")),
+    "bags": (["photos", "--size", "2", "--min-cosine", "-1"], ("json", "galleries", "html")),
 }
 
 

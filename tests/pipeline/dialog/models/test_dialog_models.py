@@ -88,12 +88,12 @@ def test_masked_regions_get_no_attention():
 def test_region_positions_affect_the_encoding(kind):
     batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     other = replace(batch, regions=batch.regions.flip(1))
-    for places in (0, REGIONS):
-        model = make_encoder(kind, places=places).eval()
-        if places:
-            torch.nn.init.normal_(model.place)
+    for positions in (0, REGIONS):
+        model = make_encoder(kind, num_positions=positions).eval()
+        if positions:
+            torch.nn.init.normal_(model.position)
         same = torch.allclose(model(batch, word), model(other, word), atol=1e-6)
-        assert same is (places == 0)
+        assert same is (positions == 0)
 
 
 def test_hciae_depends_on_the_order_of_rounds_only_with_round_positions():
@@ -310,7 +310,9 @@ def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(
 def test_default_sizes_are_the_papers(kind):
     """Lu et al. 2017, §5, use LSTMs of 512 units, word vectors of 300 numbers in the decoder, and dropout 0.5."""
     arguments = ENCODERS[kind](300, 7).arguments
-    selected = {name: arguments[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
+    selected = {
+        name: arguments[name] for name in ("hidden", "dropout", "history", "image", "num_positions", "layer_norm")
+    }
     assert list(selected.values()) == [512, 0.5, True, True, 0, False]
     arguments = DialogLstm(5, 7).arguments
     assert (arguments["words"], arguments["dropout"]) == (300, 0.5)

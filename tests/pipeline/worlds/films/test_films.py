@@ -124,11 +124,11 @@ def is_true(claim: SceneClaim, film: Film) -> bool:
         return getattr(scene, claim.kind) == claim.value
     thing, events = scene.things[claim.thing], film.events[claim.thing]
     if claim.kind == "event":
-        return claim.value in [event.what for event in events]
+        return claim.value in [event.kind for event in events]
     if claim.kind == "side":
         return claim.value in [event.side for event in events]
     if claim.kind == "then":
-        order = [event.what for event in events]
+        order = [event.kind for event in events]
         first, second = map(order.index, claim.value.split())
         return first < second
     if claim.kind == "kind":
@@ -159,7 +159,7 @@ def test_the_words_of_a_side_are_those_of_the_facts(captioned_films: list[tuple[
             assert film.events[0][0][:2] == ("enter", side)
             checked += 1
         for side in re.findall(r"(?:away|off|out|back|on) to the (left|right)", caption.raw):
-            assert side in [event.side for event in film.events[0] if event.what in ("leave", "return")]
+            assert side in [event.side for event in film.events[0] if event.kind in ("leave", "return")]
             checked += 1
     assert checked > 300
 
