@@ -7,13 +7,13 @@
 # make repro PROFILE=scenes START=2  run the pipeline from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write only params.yaml
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of slow tests; then make record PROFILE=tests
-# make test-all [WORKERS=2]       run all tests but those of test-cluster, slow ones included: tests that kill processes, browser tests, whole reruns, a sample of make mutants
+# make test-all [WORKERS=2]       run all tests but those of test-cluster, slow ones included: tests that kill processes, browser tests, whole reruns, known faults in the mathematics
 # make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skipped where not installed
 # make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on this many machines
 # make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  calculate memory and time of a training step of a pretrained captioner
 # make costs                      print seconds and peak memory of every stage, from MLflow's records
 # make bench                      run the benchmarks, most of them compared with another implementation; BENCHMARKS=decoding: one of them
-# make bench-judging              measure time and memory of judging captions of 100,000 drawn photos
+# make bench-judging              measure time and memory of judging captions of 10,000 and 100,000 drawn photos
 # make bench-cluster              measure the overhead of jobs and the speed-up by workers, on a Slurm of this machine
 # make check                      check format, lint, types, layers, workflow files, documents against results/
 # make compare                    check the claims of results/claims.toml on the run in data/

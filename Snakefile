@@ -1,4 +1,5 @@
-# The grid of params.yaml's section sweep. The stages of DVC train and evaluate every cell, and adapt a listener to it.
+# The grid of params.yaml's section sweep. The stages of DVC train and evaluate every cell, and adapt a listener to its
+# speaker.
 #
 #   snakemake --cores 2                      run missing and outdated cells, two at once
 #   snakemake --cores 2 --dry-run            list these cells, with reasons

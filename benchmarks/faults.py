@@ -36,16 +36,16 @@ COMPARISONS: dict[type, type] = {
 }  # fmt: skip
 
 
-def _map_both_ways(*pairs: tuple[str, str]) -> dict[str, str]:
+def _map_in_both_directions(*pairs: tuple[str, str]) -> dict[str, str]:
     return {a: b for pair in pairs for a, b in (pair, pair[::-1])}
 
 
-REDUCTIONS = _map_both_ways(
+REDUCTIONS = _map_in_both_directions(
     ("sum", "mean"), ("max", "min"), ("amax", "amin"), ("argmax", "argmin"), ("any", "all"), ("maximum", "minimum"),
     ("ceil", "floor"), ("std", "var"), ("zeros", "ones"), ("zeros_like", "ones_like"), ("new_zeros", "new_ones"),
     ("softmax", "log_softmax"), ("sqrt", "square"),
 )  # fmt: skip
-NAMES = _map_both_ways(
+NAMES = _map_in_both_directions(
     ("speaker", "listener"), ("captions", "images"), ("text_to_image", "image_to_text"), ("Multinomial", "Greedy"),
     ("SPEAKER_ONLY", "LISTENER_ONLY"), ("SPEAKER", "LISTENER"), ("by_caption", "by_image"),
     ("generator", "discriminator"),

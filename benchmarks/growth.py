@@ -41,7 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=Path, default=Path("data/benchmarks/growth.png"), metavar="PNG")
     parser.add_argument(
-        "--times", type=int, default=3, help="repetitions, of which the fastest counts; the CIDEr-D index is built once"
+        "--times", type=int, default=3, help="repetitions, of which the fastest counts; the CIDEr-D index is timed once"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -67,7 +67,10 @@ def main() -> None:
 
 
 def measure_joint_step(times: int, **sizes: int) -> float:
-    """Return the seconds of a PSST step of the papers' widths, with `sizes` of batch, words, vocabulary and regions."""
+    """Return the seconds of the fastest of `times` PSST steps of the papers' widths.
+
+    `sizes` are those of batch, words, vocabulary and regions.
+    """
     batch, words, vocabulary, regions = (sizes.get(name, value) for name, value in BASE.items())
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

@@ -4,7 +4,8 @@
 
 The floor of a step is the time of its operations at this machine's rate of matrix products. The rate is measured in the
 same run, on a CPU with the faster of PyTorch's own and oneDNN's products. `plain` is the step of benchmarks/plain.py:
-ended captions stay in the batch, the listener's words are one-hot rows, and autograd differentiates every step.
+ended captions stay in the batch, the listener's words are distributions over tokens, and autograd differentiates every
+step.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def begin_table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
-    """Print a table's head, and return a function that prints a row; `first` is the width of the first column."""
+    """Print a table's head, and return a function that prints a row; `first`: minimum width of the first column."""
     widths = [max(first, len(columns[0])), *(max(7, len(column)) for column in columns[1:])]
 
     def print_row(*cells: object) -> None:

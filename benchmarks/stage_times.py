@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 from printing import begin_table
 
@@ -19,7 +20,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("database", nargs="?", default="mlflow.db", help="MLflow's SQLite database")
     query = "SELECT name, start_time, end_time FROM runs WHERE end_time IS NOT NULL ORDER BY start_time"
-    with closing(sqlite3.connect(f"file:{parser.parse_args().database}?mode=ro", uri=True)) as database:
+    path = parser.parse_args().database
+    if not Path(path).is_file():
+        parser.error(f"{path}: no such database; run make repro first, or give MLflow's database")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         runs = database.execute(query).fetchall()
     begin = max((start for name, start, _ in runs if name.startswith("draw")), default=None)
     if begin is None:

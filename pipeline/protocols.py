@@ -19,7 +19,7 @@ class Channel(Protocol):
 
     @property
     def rng_key(self) -> str:
-        """Return the name of the random stream. Draws depend on this name, the seed and the step alone."""
+        """Return the name of the random stream, whose seed depends only on this name, the run's seed and the step."""
 
     @property
     def samples(self) -> int:
@@ -27,7 +27,7 @@ class Channel(Protocol):
 
     @property
     def width(self) -> int:
-        """Return the number of unrolled captions per image; beam search unrolls more than it keeps as `samples`."""
+        """Return the number of unrolled captions per image; beam search may keep fewer of them as `samples`."""
 
     @property
     def requires_grad(self) -> bool:
@@ -82,7 +82,7 @@ class Score(Protocol):
 
 @runtime_checkable
 class BatchScore(Protocol):
-    """A score that compares captions with other captions of the same step, from any channel."""
+    """A score that needs other captions of the same step, from any channel, or the step's random numbers."""
 
     @property
     def differentiable(self) -> bool:
@@ -115,7 +115,7 @@ class Rollouts(Protocol):
 
 
 class Baseline(Protocol):
-    """The expected score of a caption, subtracted from its score; no gradient passes through it."""
+    """A number that is subtracted from a caption's score; no gradient passes through it."""
 
     @property
     def min_samples(self) -> int:

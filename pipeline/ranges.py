@@ -32,4 +32,5 @@ def require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-Distinct = [Field(strict=False, min_length=1), AfterValidator(require_distinct)]  # non-empty lists in YAML
+# non-empty lists of distinct values in YAML
+Distinct = [Field(strict=False, min_length=1), AfterValidator(require_distinct)]

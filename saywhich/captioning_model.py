@@ -136,7 +136,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         `among`. Without `samples` the best of the beam is then the only candidate. `posterior` gives the posterior over
         these images: "speaker" (by Bayes' rule) or "listener".
 
-        Raises UserError for an invalid setting, `pragmatic` without `among`, and an image that cannot be read.
+        Raises UserError for an invalid setting, `pragmatic` without `among`, a missing listener, and an image that
+        cannot be read.
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3

@@ -56,7 +56,7 @@ def describe_photo(photo: Path, text: str, out: Path) -> str | None:
 def is_copy(copy: Path, photo: Path) -> bool:
     """Return whether two photos differ in their XMP packets at most.
 
-    Returns False where a file is damaged or no JPEG, PNG or WebP.
+    Returns False where a file is damaged or no JPEG, PNG or WebP, and where its XMP packet cannot be replaced.
     """
     try:
         first, second = (edit_xmp(path.read_bytes(), lambda _: b"") for path in (copy, photo))

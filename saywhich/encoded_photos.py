@@ -16,7 +16,7 @@ Photos = TypeVar("Photos", bound="EncodedPhotos")
 
 @dataclass(frozen=True)
 class EncodedPhotos:
-    """M photos encoded by a listener; subclasses add the speaker's inputs, each a tensor or a tuple of M rows."""
+    """M photos encoded by a listener; subclasses add inputs of networks, each a tensor or a tuple of M rows."""
 
     # (M, H): image embeddings of norm 1; zeros unless the listener takes photos; H = 0 without a listener
     vectors: Tensor

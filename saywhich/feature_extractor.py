@@ -43,7 +43,7 @@ MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `FeatureExtractor.save` wrote
 REMEDY = "run the features stage again, or export the model again"
 FITTED = ("projection", "scale", "texture")
-LARGEST = 2**26  # limit of the numbers in the regions, and in the vector, of one photo
+MAX_NUMBERS = 2**26  # limit of the numbers in the regions, and in the vector, of one photo
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FeatureExtractor:
     fitted: FittedTransforms
     manifest: Mapping[str, Any]
     folder: Path
-    texture: TrainingTexture | None = None  # None: the features are of an earlier version, or of too few images
+    texture: TrainingTexture | None = None  # None: none could be fitted, or an earlier version made the features
 
     @classmethod
     def open(
@@ -62,16 +62,16 @@ class FeatureExtractor:
     ) -> FeatureExtractor:
         """Open the extractor of the features in `folder`; `weights` is the weights file that params.yaml names, if any.
 
-        With `exported` nothing is downloaded. Raises UserError for a missing or damaged manifest, imported features,
-        and a file with another digest than the manifest's. Raises UserError where the network cannot be built, is too
-        large or does not fit the manifest.
+        With `exported` nothing is downloaded. Raises UserError for a missing or damaged manifest, and for features that
+        were imported or computed from facts. Raises UserError for a file with another digest than the manifest's.
+        Raises UserError where the network cannot be built, is too large or does not fit the manifest.
         """
         path = folder / MANIFEST
         content = read_checksummed(path, REMEDY, required=not exported)
         if "network" not in content or "preprocessing" not in content:
             raise UserError(
-                f"{path}: these features were imported, and no network here extracts them from photos; give a "
-                "model with extracted features"
+                f"{path}: these features were imported or computed from facts, and no network here extracts them from "
+                "photos; give a model with extracted features"
             )
         manifest = parse_record(content, Manifest, str(path), REMEDY)
         if exported:
@@ -196,10 +196,10 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
             f"{path}: the weights of {manifest.network} do not have the SHA-256 that the manifest states; {REMEDY}"
         )
     (regions, size), pooled = network.regions_shape, network.pooled_size
-    if regions * size > LARGEST or pooled > LARGEST:
+    if regions * size > MAX_NUMBERS or pooled > MAX_NUMBERS:
         raise UserError(
             f"{path}: its network gives {regions:,} regions of {size:,} numbers and vectors of {pooled:,}; at most "
-            f"{LARGEST:,} numbers are supported; choose another features.network"
+            f"{MAX_NUMBERS:,} numbers are supported; choose another features.network"
         )
     if (shape := manifest.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(
@@ -298,7 +298,7 @@ def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[T
 def _require_digest(path: Path, expected: str) -> Path:
     """Return `path` if its SHA-256 is `expected`; raises UserError where the file is missing or differs."""
     if not path.is_file():
-        raise UserError(f"{path}: is missing; {REMEDY}, or put the file there with which the features were made")
+        raise UserError(f"{path}: is missing; {REMEDY}, or restore the file with which the features were made")
     if (found := compute_sha256(path)) != expected:
         raise UserError(f"{path}: the SHA-256 is {found[:16]}…, not {expected[:16]}… as written; get the file again")
     return path

@@ -82,7 +82,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
                 open_film(Path(photo), self.feature_extractor.frames, self.feature_extractor.manifest.get("rate"))
             )
         except FileNotFoundError:
-            raise UserError(f"{photo}: no such photo") from None
+            raise UserError(f"{photo}: no such photo; correct its path") from None
 
     def encode_prepared(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
         """Extract the features of prepared photos, and of their mirror images where the extractor uses them."""

@@ -13,7 +13,7 @@ from saywhich.outputs import open_output
 
 PAGES = Path(__file__).with_name("pages")
 REPORT_STYLE = Path(html_templates.__file__).parent / "template" / "page.css"  # the style of the pipeline's report
-PLAIN_STYLE = PAGES / "plain.css"  # the style of all pages without REPORT_STYLE
+PLAIN_STYLE = PAGES / "plain.css"  # the style of all offline pages without REPORT_STYLE
 
 
 def write_offline_page(out: Path, template: str, *, styles: Sequence[Path], **content: Any) -> None:

@@ -66,7 +66,7 @@ def _caption_batch(
     captions = model.caption_features(part, among=features if query.among else None, score=query.score, **options)
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
-    shares = (
+    attention = (
         _compute_attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
     )
     scores = model.encode_text(texts) @ features.vectors.T
@@ -76,7 +76,9 @@ def _caption_batch(
         order = scores[i].argsort(descending=True, stable=True).tolist()
         rank = 1 + int((is_distractor[i] & (scores[i] >= scores[i, first + i])).sum())
         rows = (
-            None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(caption_words)].tolist()]
+            None
+            if attention is None
+            else [[round(x, 4) for x in row] for row in attention[i, : len(caption_words)].tolist()]
         )
         boxes = None if part.boxes is None else part.boxes[i].tolist()
         result.append(
@@ -104,7 +106,7 @@ def _compute_attention(model: Model, part: PhotoFeatures, words: Sequence[Sequen
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
     for row, caption_words in zip(tokens, words, strict=True):
         row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
-    shares = compute_caption_attention(model.speaker.cpu(), make_batch(part, tokens))
-    if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
-        return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of equal frames
-    return shares
+    attention = compute_caption_attention(model.speaker.cpu(), make_batch(part, tokens))
+    if attention is not None and model.feature_extractor.frames is not None and part.boxes is None:
+        return attention.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of equal frames
+    return attention

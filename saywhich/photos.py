@@ -66,7 +66,7 @@ def open_photo(photo: Photo, bytes_per_pixel: int) -> Iterator[Image.Image]:
             else:
                 image = stack.enter_context(photo.decode(bytes_per_pixel))
         except FileNotFoundError:
-            raise UserError(f"{photo}: no such photo") from None
+            raise UserError(f"{photo}: no such photo; correct its path") from None
         yield image
 
 
@@ -116,10 +116,10 @@ def list_photo_files(paths: Iterable[str | Path]) -> list[Path]:
         elif path.exists():
             files.append(path)
         else:
-            raise UserError(f"{path}: no such photo or folder")
+            raise UserError(f"{path}: no such photo or folder; correct the path")
     if not files:
         kinds = ", ".join(sorted(PHOTO_EXTENSIONS))
-        raise UserError(f"{', '.join(str(Path(path)) for path in all_paths)}: no photos ({kinds})")
+        raise UserError(f"{', '.join(str(Path(path)) for path in all_paths)}: no photos ({kinds}); name other folders")
     return files
 
 

@@ -9,7 +9,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.pragmatic_decoding import PragmaticDecoding
-from saywhich.uploads import BODY, LONGEST
+from saywhich.uploads import BODY, MAX_MESSAGE_CHARACTERS
 
 MAX_VALUES = (
     4000  # limit of commas, colons and brackets in a request: small values take 100 times their bytes in memory
@@ -123,8 +123,10 @@ def parse_body(request: Request, kind: type[B]) -> B:
 
 
 def make_unprocessable(detail: str) -> HTTPException:
-    """Return HTTPException 422 with at most LONGEST characters."""
-    return HTTPException(422, detail if len(detail) <= LONGEST else f"{detail[: LONGEST - 1]}…")
+    """Return HTTPException 422 with at most MAX_MESSAGE_CHARACTERS characters."""
+    return HTTPException(
+        422, detail if len(detail) <= MAX_MESSAGE_CHARACTERS else f"{detail[: MAX_MESSAGE_CHARACTERS - 1]}…"
+    )
 
 
 def describe_body(kind: type[RequestBody]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from saywhich.uploads import Upload, UploadLimits, Uploads, check_photos
 FILES = {"serve.css": "text/css", "serve.js": "text/javascript"}
 POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-SAMPLE_SIDE, SMALL = 1280, 400_000  # most pixels of a sample's longer side, and pixels below which it is a PNG
+SAMPLE_SIDE, SMALL = 1280, 400_000  # maximum pixels of a sample's longer side, and pixels below which it is a PNG
 
 
 def make_app(

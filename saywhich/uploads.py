@@ -20,7 +20,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 BODY = "saywhich.body"  # the key of the content in a request's scope
 OVERHEAD = 4_000_000  # bytes counted for a request in addition to its content
 PIECE = 65_536  # bytes of a response that are sent at once
-LONGEST = 200  # characters of an error message in a response
+MAX_MESSAGE_CHARACTERS = 200  # characters of an error message in a response
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class Uploads:
                     async with asyncio.timeout(self.limits.idle):
                         message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "the request ended before its Content-Length")
+                        raise RefusedError(400, "the request ended before its Content-Length; send the whole request")
                     part = message.get("body", b"")
                     if end + len(part) > length:
-                        raise RefusedError(413, "the request is longer than its Content-Length")
+                        raise RefusedError(413, "the request is longer than its Content-Length; correct the header")
                     content[end : (end := end + len(part))] = part
                     more = message.get("more_body", False)
         except TimeoutError:
-            raise RefusedError(408, "the request came too slowly") from None
+            raise RefusedError(408, "the request came too slowly; send fewer photos") from None
         if end < length:
-            raise RefusedError(400, "the request is shorter than its Content-Length")
+            raise RefusedError(400, "the request is shorter than its Content-Length; correct the header")
         return content
 
     def _make_sender(self, send: Send) -> Send:

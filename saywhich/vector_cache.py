@@ -24,7 +24,7 @@ from tqdm import tqdm
 from pipeline.runtime import cache
 
 FOLDER, FILE = "photos", "vectors.sqlite"
-LARGEST = 4 * 2**30  # bytes of the caches of all models together
+MAX_CACHE_BYTES = 4 * 2**30  # bytes of the caches of all models together
 PAGE = 4096  # bytes of a page of SQLite
 TABLES = """
 PRAGMA max_page_count = {};
@@ -250,7 +250,7 @@ def _compute_caption_digest(caption: str) -> bytes:
 def _connect(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(file, timeout=SECONDS, isolation_level=None)
     try:
-        connection.executescript(TABLES.format(LARGEST // PAGE))
+        connection.executescript(TABLES.format(MAX_CACHE_BYTES // PAGE))
     except sqlite3.Error:
         connection.close()
         raise
@@ -258,7 +258,7 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 
 def _make_room(own_folder: Path) -> None:
-    """Remove the least recently used models' caches where all have more than 95 % of LARGEST bytes together.
+    """Remove the least recently used models' caches where all have more than 95 % of MAX_CACHE_BYTES bytes together.
 
     The cache in `own_folder` is emptied where it alone has more. Other processes remove files meanwhile, so a file that
     is listed may be missing.
@@ -266,11 +266,11 @@ def _make_room(own_folder: Path) -> None:
     with suppress(OSError):
         os.utime(own_folder)  # the folder's time records its last use
     folders = [folder for folder in own_folder.parent.iterdir() if folder.is_dir()]
-    free = LARGEST
+    free = MAX_CACHE_BYTES
     for folder in sorted(folders, key=lambda folder: _read_stamp(str(folder))[1], reverse=True):
         with suppress(FileNotFoundError):
             free -= sum(_read_stamp(str(path))[0] for path in folder.iterdir())
-        if free < LARGEST // 20:
+        if free < MAX_CACHE_BYTES // 20:
             for path in folder.iterdir() if folder == own_folder else ():
                 path.unlink(missing_ok=True)
             if folder != own_folder:

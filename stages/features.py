@@ -1,4 +1,4 @@
-"""Extraction of image features by a network, or import of features from elsewhere.
+"""Extraction of image features by a network, import of features, or their computation from facts.
 
     python -m stages.features → data/features/main
     python -m stages.features --features judge → data/features/judge

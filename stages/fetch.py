@@ -18,8 +18,7 @@ from pipeline.workflow.stage import DATA
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fetch a corpus, or list the corpora, and return the exit status.
 
-    The status is 0 for success, 2 for a missing or wrong file (one line on stderr), and 128 + signal after a request
-    to end.
+    The status is 0 for success, 2 for an error (one line on stderr), and 128 + signal after a request to end.
     """
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
     parser.add_argument("--dataset", metavar="NAME", help="the corpus to fetch; without it, all corpora are listed")

@@ -18,7 +18,7 @@ FREQUENCIES = "document_frequencies.parquet"
 
 
 def run(stage: Stage) -> None:
-    """Read the corpus, decode every image of the folder `prepare.images`, if any, and write the prepared form.
+    """Read the corpus, decode its images in the folder `prepare.images`, if any, and write the prepared form.
 
     Raises UserError where the file `prepare.document_frequencies` is missing.
     """

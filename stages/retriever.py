@@ -1,7 +1,7 @@
-"""Reward models of captions: vectors of all images by a retriever and a judge, negative images, and two heads.
+"""Reward models of captions: vectors of all images by a retriever and any judge, negative images, and two heads.
 
 python -m stages.retriever → data/retriever: image vectors, settings, weights of the heads, history, metrics, and the
-SHA-256 of these files. Without a section `retriever` in params.yaml, settings.json is null.
+SHA-256 of these files. Where `retriever` in params.yaml is null, settings.json is null.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The grid, run by Snakemake; the runs of every cell are children of one MLflow run.
 
-python -m stages.sweep → data/sweep: metrics and captions of all cells; the cells themselves lie in data/cells.
+python -m stages.sweep → data/sweep: metrics, captions and histories of all cells, whose own files lie in data/cells.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ def run(stage: Stage) -> None:
             snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
             status = signals.wait_for_process(snakemake, get_request)
         if status:
-            raise UserError("a cell failed, see the log above and data/cells; run the sweep again to go on from here")
+            raise UserError("a cell failed: see the log above and data/cells; run the sweep again to go on from here")
         record.log_outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
 
 

@@ -2,7 +2,7 @@
 
 python -m stages.validate --check: the check alone, without the check of SPICE's parser.
 python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
-depends on its file, so that an edit reruns the stages that import the edited module.
+depends on its file, so that an edit that can change results reruns the stages that import the edited module.
 """
 
 import argparse

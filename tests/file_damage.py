@@ -316,7 +316,7 @@ def _write_spool(folder: Path) -> list[Path]:
     with chdir(folder), patch_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
         connect()
         for name in ("one", "two"):
-            run = recorder._start(name, {"a": name}, {}, {})
+            run = recorder._start_record(name, {"a": name}, {}, {})
             for step in range(9):
                 run.log_metrics({"loss": step / 7}, step)
             run._record({"status": "FINISHED", "time": 0})

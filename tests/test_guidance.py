@@ -6,6 +6,7 @@ Guidance uses a null image that the speaker learns in pretraining or by the meth
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -46,6 +47,16 @@ def world(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture
+def replaceable_speaker(world, tmp_path):
+    """Restore the pretrained speaker after a test that pretrains another one."""
+    folder = Path("data/pretrained/speaker")
+    shutil.copytree(folder, tmp_path / "speaker")
+    yield
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "speaker", folder)
+
+
 def load_speaker(folder: str):
     return load_agent(Path("data") / folder / "weights.safetensors", "speaker")
 
@@ -84,7 +95,8 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
 
 
 @pytest.mark.slow
-def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, capsys):
+@pytest.mark.usefixtures("replaceable_speaker")
+def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(capsys):
     dropout_options = ["--set", "pretrain.speaker.image_dropout=0.3"]
     options = [*dropout_options, "--set", "methods.psst_multinomial.gamma=1.5"]
     arguments = ["--method", "psst_multinomial", *options]

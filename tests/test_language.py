@@ -44,7 +44,7 @@ NOUNS = {
 METHODS = {Path("pipeline/methods"), Path("pipeline/dialog/methods")}  # their functions have the names of params.yaml
 ENTRY_POINTS = {"__init__", "__main__"}
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-MOST_WORDS = 25  # in a sentence
+MAX_WORDS = 25  # in a sentence
 DOCUMENTS = ("*.md", "docs/**/*.md", "profiles/**/*.md", "results/*.md", "data/*.md")
 BLOCKS = re.compile(
     r"""
@@ -226,7 +226,7 @@ def test_public_classes_and_functions_have_docstrings():
 
 
 def find_long_sentences(prose: str) -> list[str]:
-    """Return the sentences with more than `MOST_WORDS` words, in paragraphs and items of lists.
+    """Return the sentences with more than `MAX_WORDS` words, in paragraphs and items of lists.
 
     Inline code and quotations count as one word, and addresses of links as none.
     """
@@ -239,7 +239,7 @@ def find_long_sentences(prose: str) -> list[str]:
         found += [
             " ".join(sentence.split())
             for sentence in sentences
-            if sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS
+            if sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MAX_WORDS
         ]
     return found
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Annotated, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
+from whole_profiles import load_profile
 
 from pipeline import methods
 from pipeline.composition.method_modules import find_method_modules
@@ -320,7 +322,7 @@ STRICT = [
     ("report.control=mlee", "report.control", "mlee", "did you mean mle?"),
     ("report.frozen_speakers=[mle, lou]", "report.frozen_speakers", "lou", "did you mean luo?"),
     ("report.cider_levels=[]", "report.cider_levels", "[]", "not empty"),
-    ("train.optimisation.patience=2", "train.optimisation", "patience", "set select, for example"),
+    ("train.optimisation.patience=2", "train.optimisation", "patience", "set select to a metric"),
     ("adapt.optimisation.select=rsum", "adapt.optimisation", "rsum", "last | cider | recall@1"),
 ]
 
@@ -403,6 +405,16 @@ def test_settings_that_need_facts_are_refused_for_photos(params):
     assert "similarity facts takes no images" in catch_error(params)
     params.write_text(photos)
     assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in catch_error(params)
+
+
+@pytest.mark.parametrize("model", ["retriever", "judge"])
+def test_models_that_reward_or_validate_do_not_form_hard_galleries(tmp_path, model):
+    settings = load_profile("scenes_wtf")
+    settings["evaluate"]["judges"] = {"own": "own"}
+    settings["evaluate"]["hard_gallery"] = {"similarity": model, "images": 10}
+    path = tmp_path / "params.yaml"
+    path.write_text(json.dumps(settings))
+    assert f"evaluate.hard_gallery.similarity = {model} is no similarity of images" in catch_error(path)
 
 
 def test_a_missing_key_is_reported_unless_it_has_a_default(params):

@@ -33,7 +33,7 @@ CaptionsKey = tuple[Path, str | None, str | None]  # as Run.captions_key
 
 @dataclass(frozen=True)
 class Resamples:
-    """Metrics of runs in each of `count` resamples, and over all captions of the captions file."""
+    """Metrics of runs in each of `count` resamples, and over all test captions of a run."""
 
     count: int
     numbers: Mapping[CaptionsKey, Mapping[Keys, tuple[np.ndarray, float]]] = field(default_factory=dict)

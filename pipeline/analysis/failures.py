@@ -23,9 +23,7 @@ def list_training_failures(results: Results, choices: Sequence[Choice]) -> list[
     collapsed_methods = [point.method for point in points if _has_equal_captions(point)]
     failures = []
     if collapsed_methods:
-        failures.append(
-            f"Nearly all captions of {', '.join(collapsed_methods)} are the same, whatever the image. {ADVICE}"
-        )
+        failures.append(f"Captions of {', '.join(collapsed_methods)} hardly differ between images. {ADVICE}")
     judges_at_chance = []
     for judge in results.judges:
         if (rank := _find_rank_at_chance(points, make_human_recall_keys(judge, "mean_rank"))) is not None:

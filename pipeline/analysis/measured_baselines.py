@@ -1,4 +1,4 @@
-"""Baseline captions that need no training, evaluated with a method's captions, and methods not above the template."""
+"""Baseline captions, evaluated with a method's captions, and methods not above the template."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Choose = Callable[[int, Tensor, Tensor], TokenChoice]
 def sample_tokens(logits: Tensor, uniform: Tensor) -> Tensor:
     """Sample token ids (N,) from `logits` (N, V): the inverse of the cumulative distribution at `uniform` (N, 1)."""
     if devices.is_synchronous(logits.device):
-        from pipeline.channels import vocabulary_kernels  # imported here: importing numba takes a second
+        from pipeline.channels import vocabulary_kernels  # imported here: importing numba takes 0.3 s
 
         index = torch.empty(len(logits), dtype=torch.int64)
         vocabulary_kernels.sample_rows(logits.contiguous().numpy(), uniform.flatten().numpy(), index.numpy())

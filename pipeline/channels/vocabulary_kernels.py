@@ -48,7 +48,7 @@ def compute_sum(values):
 
 @compile_loop
 def sample_rows(logits, uniform, tokens):
-    """Write to `tokens` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
+    """Write to `tokens` (N,) the first token of each row of `logits` (N, V) with a CDF above `uniform` (N,)."""
     size = logits.shape[1]
     exponentials, sums = np.empty(size, logits.dtype), np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
     for n in range(len(logits)):

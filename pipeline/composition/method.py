@@ -95,7 +95,7 @@ class Method:
     terms: tuple[Term, ...]
     schedule: UpdateSchedule
     normalise_gradients: bool = False  # see Objective
-    image_dropout: float = 0.0  # the share of images that the speaker's null image replaces
+    image_dropout: float = 0.0  # the probability that the speaker's null image replaces an image
     gamma: float = 1.0  # guidance of the final speaker; training and validation use none
     rates: Mapping[str, float] = field(default_factory=dict)  # constant learning rates by role, in place of the run's
     # further retrievers whose recall is validated, by metric prefix: the reward's retriever and a judge

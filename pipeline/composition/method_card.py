@@ -11,7 +11,7 @@ class MethodCard:
 
     `colour` is an index of the report's colours. Variants of a method share a colour and differ in markers; other
     methods share a colour only if no profile has both. `citation` names papers of PAPERS.md by authors and year, or is
-    empty. Reports replace the name by `title` throughout a text; with `ordinary_word`, only at its beginning.
+    empty. Reports replace the name by `title` throughout a text; with `ordinary_word`, only at the text's beginning.
     """
 
     title: str

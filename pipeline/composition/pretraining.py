@@ -21,7 +21,7 @@ def build_teacher_forcing(
 ) -> Method:
     """Build maximum-likelihood training: the score-function surrogate of the score 1 on forced tokens is cross-entropy.
 
-    With `image_dropout`, the speaker learns a null image from that share of the captions.
+    `image_dropout` is the probability that the speaker's null image replaces an image.
     """
     if image_dropout:
         speaker = agents["speaker"]

@@ -33,8 +33,7 @@ class RecoverySettings(Section):
 class ListenerSettings(MatchingSettings):
     """A listener on one set of features, and the objective of its pretraining.
 
-    `vector_dropout` is the share of an image vector's elements that training drops, and `word_dropout` the share of
-    words.
+    `vector_dropout` is the dropout probability of the image vector's elements, and `word_dropout` that of words.
     """
 
     features: Name
@@ -48,7 +47,7 @@ class ListenerSettings(MatchingSettings):
 
 
 class SpeakerPretraining(SpeakerSettings):
-    """A speaker and its pretraining by likelihood. With `image_dropout`, it also learns a null image for guidance."""
+    """A speaker and its pretraining by likelihood. `image_dropout` also trains a null image for guidance."""
 
     scheduled_sampling: Annotated[ScheduledSampling, FromMapping] | None = None
     image_dropout: DropoutRate = 0.0

@@ -106,8 +106,8 @@ class PrepareSettings(PrepareKeys):
 class DetectorSettings(Section):
     """A detector of words or objects, trained where there are no pretrained weights.
 
-    `seed` alone determines its training; START=n adds n − 1 to it. `horizontal_flip`: half of the training images, at
-    random, are mirrored.
+    Its training uses `seed` and not the top-level seed; START=n adds n − 1 to `seed`. `horizontal_flip`: half of the
+    training images, at random, are mirrored.
     """
 
     epochs: Natural

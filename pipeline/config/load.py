@@ -204,7 +204,8 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     if gallery := params.evaluate.hard_gallery:
         # models that judge, reward or are trained further
         excluded_names = {"listener", *params.evaluate.judges.values()}
-        excluded_names |= {params.retriever.model} if params.retriever else set()
+        if params.retriever:
+            excluded_names |= {name for name in (params.retriever.model, params.retriever.judge) if name}
         known = [
             "features",
             *(["facts"] if params.draw.has_facts else []),

@@ -2,9 +2,9 @@
 
     python -m pipeline.config.overlays [NAME] [--data DATA] [--methods METHODS] [--grid GRID] [--start START]
 
-writes params.yaml. START is the seed of everything: drawn data, networks, pretraining and joint training. A file
-`profiles/DATA.yaml` holds the sections that differ from the file that `extends` names, by default base.yaml.
-`replace: [section]` drops a section of that file first. Four more keys hold named layers:
+writes params.yaml. START is the top-level seed, of drawn data and of all trainings except those of detectors, whose own
+seeds change by the same amount. A file `profiles/DATA.yaml` holds the sections that differ from the file that `extends`
+names, by default base.yaml. `replace: [section]` drops a section of that file first. Four more keys hold named layers:
 
     variants       further data sets or speakers, as DATA; a variant may itself extend one of the same file
     method_sets    METHODS: methods, with the sections that they need
@@ -226,8 +226,8 @@ def _list_values(text: str) -> list[str]:
 def set_start(text: str, start: int | None) -> str:
     """Return the parameter file `text` with the seed `start`; the seeds of its detectors change by the same amount.
 
-    If `start` is None or `text` has no top-level seed, `text` is returned unchanged. Other networks have no seed, so
-    that their features are not computed again.
+    If `start` is None or `text` has no top-level seed, `text` is returned unchanged. Other image networks have no
+    seed, so that their features are not computed again.
     """
     current_start = _read_start(text)
     if start is None or current_start is None:
@@ -246,8 +246,8 @@ def _read_start(text: str) -> int | None:
 def _read_file(path: Path) -> ProfileFile:
     """Read a file of profiles/. The comment at its head belongs to the file, not to its first section.
 
-    Raises UserError for an unreadable file, invalid YAML, a former name of a key, and layers whose keys are not one per
-    line.
+    Raises UserError for an unreadable file, invalid YAML, a former name of `extends` or `replace`, and layers whose
+    keys are not one per line.
     """
     text = _expand_aliases(read_yaml_text(path), path)
     tree, lines = compose_node(text, str(path)), text.splitlines()
@@ -358,7 +358,7 @@ def _list_words(layer: ProfileLine, key: str, source: str) -> list[str]:
 
 
 def _read_extended_name(layer: ProfileLine, source: str) -> str | None:
-    """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for a list."""
+    """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for several."""
     names = _list_words(layer, "extends", source)
     if len(names) > 1:
         raise UserError(f"{source}: extends: expected one name, got {', '.join(names)}; keep one")
@@ -440,9 +440,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", default="", help="a profile")
     for word in ("data", "methods", "grid"):
         parser.add_argument(f"--{word}", default="")
-    parser.add_argument(
-        "--start", type=int, default=None, help="the seed of all random numbers; default: the profile's"
-    )
+    parser.add_argument("--start", type=int, default=None, help="the top-level seed; default: the profile's")
     options = parser.parse_args(arguments)
 
     def write_profile() -> None:

@@ -64,7 +64,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _parse_once(text: str) -> tuple[Any, Any]:
-    """Return ruamel.yaml's node of the document `text` and its value; cached, since parsing takes most of a second."""
+    """Return ruamel.yaml's node of the document `text` and its value; cached for repeated calls with one text."""
     yaml = YAML(typ="safe", pure=True)
     node = yaml.compose(text)
     return node, None if node is None else yaml.constructor.construct_document(node)

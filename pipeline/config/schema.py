@@ -48,7 +48,7 @@ class SpeakerBlock(SpeakerPretraining):
 
 
 def _find_distinctive_key(block: Any) -> str:
-    """Return the key of a block of `pretrain` that only its schema requires; `encoder` for a listener's block."""
+    """Return the key of a block of `pretrain` that only its schema requires; by default `encoder` of listeners."""
     keys = block if isinstance(block, Mapping) else vars(block) if isinstance(block, Section) else ()
     own = ("architecture", "network", *(key for agents in SLICE_AGENTS for key in agents.own_keys))
     return next((key for key in own if key in keys), "encoder")

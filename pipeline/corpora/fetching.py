@@ -103,7 +103,7 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     """Compare the files in `out` with the card; return the profile that reads them.
 
     Print the existing files, and the missing files with their sources. Raises UserError where a required file is
-    missing or a folder has changed.
+    missing, or a folder has changed or has too few files.
     """
     missing: list[tuple[CardSource, Path]] = []
     complete: list[CardSource] = []

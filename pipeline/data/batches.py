@@ -49,7 +49,7 @@ class Batches:
 
         With fewer images than `batch`, a batch has all of them. `pinned` is for a GPU: features stay in half precision,
         in pinned memory, until `Batch.to` is called. `part` (k, n): the k-th of n equal parts of each batch, k from 0.
-        `image_dropout`: the share of images whose regions are all masked, so that a speaker learns its null image.
+        `image_dropout`: the probability that all regions of an image are masked, which trains a speaker's null image.
         `groups`: a number for each image of the data set; images of equal numbers follow each other. `look_alikes`:
         groups whose images follow each other, formed anew in each pass.
 

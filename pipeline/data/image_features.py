@@ -1,4 +1,4 @@
-"""Loading of the prepared data set and its sets of features from the folder of a run."""
+"""Loading of the prepared data set and its sets of features from the data folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_data(root: Path, features: str = "main", vectors: str | None = None) ->
     """Return the prepared data set and one of its sets of features below `root`.
 
     `vectors` names another set, whose vectors replace the vectors of `features`; None: no replacement. Raises UserError
-    where data or features are missing or damaged, or only one of the two sets has mirror images.
+    as `open_features` does, where the data are missing or damaged, or where only one of the two sets has mirror images.
     """
     prepared = PreparedData.load(root / "prepared")
     store = open_features(root, features, prepared)

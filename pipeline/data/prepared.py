@@ -42,11 +42,12 @@ def write_prepared(
     """Write images.parquet, captions.parquet, vocabulary.json and manifest.json into `out`; return the manifest.
 
     The vocabulary is the corpus's own, or the words that occur more than `min_count` times in the training split. Words
-    are counted as annotated, including captions of skipped images. With `count_words` "all" all splits count, as in
-    ImageCaptioning.pytorch. The column `tokens` is clipped at `max_words`, the column `words` is not. `tokenizer` is
-    the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest is
-    written last: where it exists, the other files are complete. Raises UserError where the vocabulary is empty or its
-    size, UNK included, is not `words`, or where the corpus's captions were cut before `max_words`.
+    are counted as annotated, in captions, also of skipped images, and in `corpus.attached`. With `count_words` "all"
+    all splits count, as in ImageCaptioning.pytorch. The column `tokens` is clipped at `max_words`, the column `words`
+    is not. `tokenizer` is the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in
+    `out`. The manifest is written last: where it exists, the other files are complete. Raises UserError where the
+    vocabulary is empty or its size, UNK included, is not `words`, or where the corpus's captions were cut before
+    `max_words`.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:

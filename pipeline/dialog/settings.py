@@ -121,7 +121,7 @@ DIALOG_AGENTS = AgentSections(
 class CandidateRankers(Section):
     """Key of `evaluate` for dialogs.
 
-    `candidate_rankers` maps a method to rankers of candidate answers, which are evaluated once, together with the
+    `candidate_rankers` maps a method to rankers of candidate answers, which are evaluated together with the
     method. A ranker is chance, prior, question_prior, or the name of a discriminator in `pretrain`. A judge of the same
     name must be the same discriminator.
     """

@@ -1,4 +1,4 @@
-"""Credit assignment: the share of a caption's score that each token receives."""
+"""Credit assignment: an estimate of the expected score for each token of a caption."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class StepRollouts:
         # the channel's `requires_grad` overrides a baseline's no_grad: another term may need this caption's gradient
         with self._set_decoding_mode(channel):
             if channel == TeacherForcing() or isinstance(channel, SearchTrajectory):
-                # all tokens are known, so all steps are computed at once
+                # all tokens are known, so one product computes the logits of all steps
                 batch = replace(self.batch, captions=captions)
                 return teacher_force(self.speaker, batch, self._make_rng(channel.rng_key), self._encode_images())
             speaker = self.speaker

@@ -1,4 +1,4 @@
-"""Baselines: captions that need no trained speaker, evaluated in addition to a method's captions.
+"""Baseline captions, which are evaluated in addition to a method's captions.
 
 `BASELINES` lists the kinds of the core for `evaluate.baselines` of params.yaml; slices add further kinds.
 """

@@ -125,7 +125,7 @@ class ListenerJudge:
     def encode_text(self, captions: JudgedCaptions) -> Tensor:
         """Return text embeddings (N, D), encoding equal captions once.
 
-        Embeddings of equal captions in two rows of a batch, or computed by another number of threads, would differ in
+        Embeddings of equal captions in two rows of a batch, or computed by another number of threads, may differ in
         the last digit. The captions would then not tie.
         """
         listener = self.listener.to(self.device).eval()

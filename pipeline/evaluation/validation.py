@@ -34,8 +34,8 @@ EQUAL = 1e-4  # largest coordinate difference of unit vectors that count as equa
 class Validation:
     """Validation by greedy captions of `batches()`, a whole split in order; without a speaker, by human captions.
 
-    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, in percent. With
-    `hard_gallery` (M, K), K other images for each image of the split, padded with −1, it adds the listener's
+    For a speaker it returns CIDEr-D. For a listener it returns recall@1, @5 and @10 from text to image, in percent.
+    With `hard_gallery` (M, K), K other images for each image of the split, padded with −1, it adds the listener's
     hard_recall@1. With a speaker, each retriever of `validation_judges` adds NAME_recall@1, @5 and @10. A listener
     alone adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
     """
@@ -54,7 +54,7 @@ class Validation:
         if self.speaker is None:
             pairs = [(batch.captions, batch.pooled) for batch in self.batches()]
             human, pooled = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-            return self._compute_recall(human, pooled, both_ways=True)
+            return self._compute_recall(human, pooled, both_directions=True)
         generated = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = generated.tokens.flatten(0, 1)
@@ -66,7 +66,7 @@ class Validation:
             metrics |= {f"{prefix}_{name}": value for name, value in recalls.items()}
         if self.listener is None:
             return metrics
-        return metrics | self._compute_recall(tokens, generated.pooled, both_ways=False)
+        return metrics | self._compute_recall(tokens, generated.pooled, both_directions=False)
 
     def _compute_retriever_recall(
         self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor
@@ -78,7 +78,7 @@ class Validation:
         recalls = compute_recall(ranking.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
-    def _compute_recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
+    def _compute_recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_directions: bool) -> dict[str, float]:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
@@ -88,7 +88,7 @@ class Validation:
         text_to_image = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         hard_recalls = retrieval.galleries.get(HARD_GALLERY, {})
         hard = {"hard_recall@1": hard_recalls["R@1"]} if "R@1" in hard_recalls else {}
-        if not both_ways:
+        if not both_directions:
             return text_to_image | hard
         image_to_text = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
         rsum = sum(text_to_image.values()) + sum(image_to_text.values())

@@ -26,8 +26,9 @@ class FasterRCNN:
 
     A region is a proposal of the region proposal network. Its vector is the output of the box head: 1,024 numbers
     from which classes are scored and boxes refined. Its box is the proposal, from which the vector was pooled, not the
-    refined box. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights are
-    trained on COCO's 80 classes. Bottom-up attention has weights trained on 1,600 classes of Visual Genome.
+    refined box. The pooled vector is the mean over the regions, as is usual with bottom-up features. The weights of
+    torchvision are trained on COCO's 80 classes. Bottom-up attention has weights trained on 1,600 classes of Visual
+    Genome.
     """
 
     has_boxes = True

@@ -71,10 +71,9 @@ def train_detector(
 
     The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. Each epoch skips the
     images that do not fill a batch. With `horizontal_flip` each image is mirrored with probability ½. `on_epoch`
-    receives each epoch's number, from 0, and {"loss": its mean loss}. The seed determines the weights bit for bit on
-    the CPU.
-    Training uses one thread: batches are too small for more, and two threads on a busy machine took ten times as long.
-    Raises UserError for fewer than two images, since batch normalisation needs two.
+    receives each epoch's number, from 0, and {"loss": its mean loss}. On the CPU, equal arguments give equal
+    weights, bit for bit. Training uses one thread: batches are too small for more, and two threads on a busy machine
+    took ten times as long. Raises UserError for fewer than two images, since batch normalisation needs two.
     """
     if len(rows) < 2:
         raise UserError(f"detector: expected two training images or more, found {len(rows)}; add training images")

@@ -88,7 +88,7 @@ class FilmExtractor:
         return torch.stack(tensors)
 
     def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
-        """Return the features of films; the network processes all their frames in one batch."""
+        """Return the features of films; one call of the network takes all their frames."""
         features = self.network([frame for film in images for frame in film])
         mask = torch.arange(features.regions.shape[1]) < features.region_count.cpu().unsqueeze(1)
         regions = features.regions.new_zeros(len(images), *self.regions_shape)

@@ -40,7 +40,7 @@ Digests = dict[str, str]  # name of a source → SHA-256
 
 
 class ImportedRow(NamedTuple):
-    """Features of the image in row `row` of the data set, as a file contains them."""
+    """Features of the image in row `row` of the data set, read from `file`."""
 
     row: int
     file: str

@@ -149,4 +149,4 @@ def _compare_shapes(expected: Shapes, actual: Shapes, path: Path, name: str) -> 
                 problem += ", and the network has no such tensor"
             else:
                 problem += f", the network expects {expected_shape}"
-            raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")
+            raise UserError(f"{path}, {key}: {problem}; give weights of {name} with these options")

@@ -1,7 +1,8 @@
 """Networks of timm and torchvision whose last feature map is used.
 
-The preprocessing is the network's own, except that the image is squashed to a square. A caption describes the entire
-image, so nothing is cropped. The vector is the mean over the map, or with `vector: mean_and_max` the mean and maximum.
+The interpolation is the network's own, and so are mean and deviation unless the settings have others. The image is
+squashed to a square: a caption describes the entire image, so nothing is cropped. The vector is the mean over the map,
+or with `vector: mean_and_max` the mean and maximum.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Bias, variance and cost of gradient estimators, measured on channels small enough to enumerate."""
+"""Bias, variance and cost of gradient estimators, measured in enumerable worlds or at a trained speaker."""

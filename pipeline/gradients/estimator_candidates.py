@@ -31,7 +31,7 @@ class EstimatorCandidate:
 
     name: str
     build: Callable[[int, Decoder], Estimator]
-    settings: Mapping[str, float] = field(default_factory=dict)  # rho or temperature, if the estimator has one
+    settings: Mapping[str, float] = field(default_factory=dict)  # rho or temperature, if it is varied
     min_samples: int = 1
 
     @property

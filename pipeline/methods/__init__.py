@@ -1,1 +1,1 @@
-"""Methods: one module per paper, one function per method; a module is imported when params.yaml names its method."""
+"""Methods: one module per paper, one function per method; `from` in params.yaml names a method's module."""

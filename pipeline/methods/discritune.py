@@ -1,4 +1,4 @@
-"""DiscriTune (Dessì et al. 2023): REINFORCE on a frozen retriever's probability of the image given the caption."""
+"""DiscriTune (Dessì et al. 2023): REINFORCE on a frozen retriever's log p(image | caption)."""
 
 from __future__ import annotations
 

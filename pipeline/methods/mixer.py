@@ -29,10 +29,10 @@ def mixer(
     critic_hidden: Count = 512,
     critic_first: Natural = 0,
 ) -> Method:
-    """Build cross-entropy on the forced prefix of human captions plus REINFORCE on the sampled continuation.
+    """Build λ · hinge + (1 − λ) · (cross-entropy on a forced human prefix + REINFORCE on its sampled continuation).
 
-    The first epoch forces `forced_tokens` tokens (None: all). The number falls by `decrement` after every `every`
-    epochs.
+    The baseline of `reward` is a critic, which is trained alone for `critic_first` steps. The first epoch forces
+    `forced_tokens` tokens (None: all). The number falls by `decrement` after every `every` epochs.
     """
     start = agents.speaker.max_words if forced_tokens is None else forced_tokens
     channel = ForcedPrefix(PrefixSchedule(start, every, decrement))

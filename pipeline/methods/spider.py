@@ -27,7 +27,11 @@ def pg_spider(
     critic_hidden: Count = 512,
     critic_first: Natural = 50,
 ) -> Method:
-    """Build REINFORCE with Monte-Carlo credit per token; the critic is trained alone for `critic_first` steps."""
+    """Build λ · hinge + (1 − λ) · `reward` by REINFORCE.
+
+    The reward has Monte-Carlo credit per token, from `rollouts` continuations, and a critic as baseline. The critic is
+    trained alone for `critic_first` steps.
+    """
     credit = MonteCarloCredit(rollouts)
     channel = Multinomial(objective.samples)
     score = mix_metrics(reward, agents.cider, agents.texts)

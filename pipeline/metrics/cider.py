@@ -4,9 +4,9 @@ Source: Vedantam, Zitnick, Parikh, "CIDEr: Consensus-based Image Description Eva
 computed by pycocoevalcap.
 
 Occurrences of an n-gram (n = 1 … 4) in a text are counted by comparing tokens. Two texts share a bigram if their tokens
-at the positions i and j are equal, and those at i + 1 and j + 1, too. Only the idf is looked up, by the n-gram's key in
-a hash table. A key is an int64: the order minus one from bit 61 up, then 15 bits per token. Positions without a token
-or n-gram are -1.
+at the positions i and j are equal, and those at i + 1 and j + 1, too. Only the idf needs an n-gram's key, which is
+looked up in a hash table or counted in the batch. A key is an int64: the order minus one from bit 61 up, then 15 bits
+per token. Positions without a token or n-gram are -1.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Names of galleries in metrics.json and in the columns of captions.parquet."""
+"""Name of the hard gallery in metrics.json and in the columns of captions.parquet."""
 
 HARD_GALLERY = "neighbourhood"  # images similar to the target

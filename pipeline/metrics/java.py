@@ -217,7 +217,7 @@ def _find_java() -> str:
 
 
 def _build_command(arguments: Sequence[str]) -> list[str]:
-    # the serial garbage collector starts no threads of its own; these programs run for seconds
+    # the serial garbage collector starts no threads of its own
     return [_find_java(), "-Dfile.encoding=UTF-8", "-XX:+UseSerialGC", *arguments]
 
 

@@ -1,4 +1,4 @@
-"""Statistics of captions that readers notice, computed against human captions of the same images."""
+"""Caption statistics that readers notice, computed against human captions of the same images."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pipeline.metrics.java import Meteor, NotComputedError, Score, find_meteor_jar
 from pipeline.runtime.files import compute_sha256
 
-ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
+ADDRESS = "SAYWHICH_METEOR"  # environment variable with the path of the server's socket
 
 
 def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None:

@@ -21,7 +21,8 @@ CACHED_CAPTIONS = 2**16  # the cache is emptied when it holds more scores
 class TextScorer:
     """Scorer of captions as tokenised text against their images' references, with a cache of distinct captions.
 
-    The first call starts METEOR's process, which ends with this object. SPICE starts a slow program at each call.
+    METEOR's process, or connection to the grid's server, starts when it is first needed and ends with this object.
+    SPICE starts a slow program at each call with new captions.
     `timeout`: the limit in seconds for one set of captions.
     """
 

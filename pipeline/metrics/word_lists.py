@@ -1,4 +1,4 @@
-"""English function words, which describe no image content, words that need a word after them, and colour words."""
+"""English function words (they describe no image content), words that need a word after them, and colour words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pretrained judge, such as CLIP: a text encoder trained on other data, for image vectors in the same space."""
+"""Judge or retriever that was trained elsewhere, such as CLIP: a text encoder for image vectors in the same space."""
 
 from __future__ import annotations
 

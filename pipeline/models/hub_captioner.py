@@ -159,7 +159,7 @@ class HubDecoder(Decoder[HubState]):
         return decoder
 
     def add_lora(self, lora: dict[str, Any]) -> None:
-        """Add trainable low-rank adapters to the linear layers `targets`, and freeze all other weights.
+        """Add trainable low-rank adapters to the linear layers `targets`; freeze all other weights but the null image.
 
         Raises UserError where peft is missing or `targets` do not fit.
         """

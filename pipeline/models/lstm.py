@@ -59,7 +59,7 @@ class LstmDecoder(Decoder[LstmState]):
         return subset if same_images else replace(subset, rows=state.rows[rows])
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        """Run the LSTM over whole captions at once; on a CPU, it skips the padding after EOS."""
+        """Run the LSTM over whole captions in one call; on a CPU, the call skips the padding after EOS."""
         tokens, state = batch.captions, self.begin(batch, encoded, drop, 1)
         inputs = drop(self.word(self.shift_right(tokens)))
         if not devices.is_synchronous(tokens.device):

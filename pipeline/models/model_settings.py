@@ -1,4 +1,4 @@
-"""Settings of speakers' networks, and of judges that were trained elsewhere."""
+"""Settings of speakers' networks, and of judges and retrievers that were trained elsewhere."""
 
 from __future__ import annotations
 
@@ -59,9 +59,10 @@ class SpeakerSettings(SpeakerSizes):
 
 
 class PretrainedJudgeSettings(Section):
-    """Settings of a judge that was trained elsewhere: a network of open_clip, or a CLIP or SigLIP of transformers.
+    """Settings of a judge or retriever that was trained elsewhere.
 
-    `features` names the feature set that the same network extracted.
+    `network` is a network of open_clip, or a CLIP or SigLIP of transformers. `features` names the feature set
+    that the same network extracted.
     """
 
     features: Name

@@ -1,4 +1,4 @@
-"""Loading of a judge that was trained elsewhere, for features from the image tower of the same network."""
+"""Loading of a judge or retriever that was trained elsewhere, for features from the image tower of the same network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frozen retriever, which provides the reward of captions."""
+"""Frozen retriever, for the reward of captions or for validation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Differentiable results of an unroll: the tokens' log-probabilities, or the relaxed tokens of a message.
 
-All time steps are computed at once, with one vocabulary-sized product instead of one per step. Full
-distributions are the exception: `UnrollStep.distribution` computes them separately for each step.
+The output layer's graph is built for all time steps at once, from the logits that the steps computed. Full
+distributions are the exception: they are computed separately for each step.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def open_unroll(
     """
     if not (requires_grad and torch.is_grad_enabled() and has_fast_form(speaker)):
         return StepwiseUnroll(speaker, accelerate_decoder(speaker), batch, encoded, drop, width)
-    from pipeline.models.recorded_unroll import RecordedUnroll  # imported here: importing numba takes a second
+    from pipeline.models.recorded_unroll import RecordedUnroll  # imported here: importing numba takes 0.3 s
 
     return RecordedUnroll(speaker, batch, encoded, drop, width)
 

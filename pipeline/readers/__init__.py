@@ -1,4 +1,4 @@
-"""Readers of corpora in their published formats, with checks; one module per format, all of them in `FORMATS`."""
+"""Readers of corpora, with checks: one module per format. `FORMATS` has the core's formats; slices add others."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def read_corpus(
     """Read a corpus of the format `form`, set its name and check it (`check_corpus`).
 
     `expected`, `corrupt` and `missing` are arguments of `check_corpus`, and the other settings are fields of
-    `CorpusSource`. Without `images` no image file is read. Raises UserError, one line with file and
-    position, for any error.
+    `CorpusSource`. Without `images` no image file is read. Raises UserError for any mistake, in one line that names the
+    setting or the file, and the position in the file where there is one.
     """
     source = CorpusSource(Path(root), annotations, images, splits, shares, slice_settings or {})
     corpus_format = next((each for each in formats if each.name == form), None)

@@ -80,9 +80,11 @@ class JsonFile:
         try:
             self.data: dict[str, Any] = json.loads(self.text)
         except json.JSONDecodeError as error:
-            raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+            raise UserError(
+                f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}); correct it there"
+            ) from None
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
-            raise UserError(f"{file}: not JSON that can be read ({summarise_error(error)})") from None
+            raise UserError(f"{file}: not JSON that can be read ({summarise_error(error)}); write it again") from None
         if line := _find_lone_surrogate(self.text):
             raise UserError(
                 f"{file}, line {line}: a lone surrogate (\\ud800 … \\udfff without its other half); "
@@ -112,7 +114,7 @@ class UniqueNames:
             position.fail(f"{self.kind} must be a whole number or a text, not {show_json(name)}")
         if (first := self.positions.get(str(name))) is not None:
             first_position = str(first) if first.file == position.file else f"{first.file}, {first}"
-            position.fail(f"{self.kind} {show_json(name)} occurs a second time, first at {first_position}")
+            position.fail(f"{self.kind} {show_json(name)} occurs a second time, first at {first_position}; remove one")
         self.positions[str(name)] = position
 
 

@@ -36,9 +36,9 @@ def check_corpus(
 ) -> Corpus:
     """Check the number of images per split, and decode every image of `corpus` in `images`; None decodes no image.
 
-    `expected` has the number of annotated images of each split. Images that are absent or cannot be decoded are skipped
-    if `corrupt` names their files, which are published broken. At most a share `missing` of all images may also be
-    absent or undecodable, and is skipped. Raises UserError for other counts, and for a split that is empty before or
+    `expected` has the number of annotated images of each checked split. Images that are absent or cannot be decoded are
+    skipped if `corrupt` names their files, which are published broken. At most a share `missing` of all images may also
+    be absent or undecodable, and is skipped. Raises UserError for other counts, and for a split that is empty before or
     after images are skipped. Raises UserError for a missing folder, and for an image without a file name. Raises
     UserError for a file whose name or link leads outside the folder. Raises UserError for any other image that is
     missing or cannot be decoded.

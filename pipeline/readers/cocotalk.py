@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import h5py
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
+REMEDY = "get the file again"
 
 
 def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
@@ -55,7 +56,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
 def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
     """Replace the captions of `corpus`, truncated and with UNK, by their originals in `original`.
 
-    Splits, files and vocabulary stay. Raises UserError where `original` lacks an image or has other captions.
+    Splits, image files and vocabulary stay. Raises UserError where `original` lacks an image or has other captions.
     """
     assert corpus.vocabulary is not None
     encode, corpus_images = corpus.vocabulary.encode, []
@@ -94,7 +95,7 @@ def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     if word != UNK_WORD:
         raise UserError(
             f'{file}: the last word, ix_to_word["{len(words)}"], is {show_json(word)} and not {UNK_WORD}; '
-            "here the last word of a vocabulary stands for unknown words"
+            f"the last word stands for unknown words: write {UNK_WORD} there"
         )
     return Vocabulary(tuple(ids))
 
@@ -118,12 +119,12 @@ def _read_labels(
         raise UserError(f"{file}: the file of labels is missing; copy it there") from None
     except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # errors of h5py
         raise UserError(
-            f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)}); get it again"
+            f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({summarise_error(error)}); {REMEDY}"
         ) from None
     if tokens.ndim != 2 or first.shape != (image_count,) or last.shape != (image_count,):
         raise UserError(
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "
-            f"{image_count} images of {annotations}"
+            f"{image_count} images of {annotations}; give the labels of these images"
         )
     if image_count == 0:
         raise UserError(f"{annotations}: `images` is empty; expected one image or more")
@@ -134,9 +135,10 @@ def _read_labels(
         raise UserError(f"{file}: {FIRST}[{index}] is {first[index]}, not {expected_first[index]}; {hint}")
     if (last < first).any():
         index = (last < first).argmax()
-        raise UserError(f"{file}: image {index} has no captions ({FIRST} {first[index]}, {LAST} {last[index]})")
+        numbers = f"{FIRST} {first[index]}, {LAST} {last[index]}"
+        raise UserError(f"{file}: image {index} has no captions ({numbers}); {REMEDY}")
     if last[-1] != len(tokens):
-        raise UserError(f"{file}: {LABELS} has {len(tokens)} captions, but {LAST} ends at {last[-1]}")
+        raise UserError(f"{file}: {LABELS} has {len(tokens)} captions, but {LAST} ends at {last[-1]}; {REMEDY}")
     is_word = tokens > 0
     length = is_word.sum(axis=1)
     expected: np.ndarray | int = length
@@ -152,7 +154,7 @@ def _read_labels(
         (f"has another length than {LENGTH} states", length != expected),
     ):
         if wrong.any():
-            raise UserError(f"{file}: {LABELS}[{wrong.argmax()}] {problem}")
+            raise UserError(f"{file}: {LABELS}[{wrong.argmax()}] {problem}; {REMEDY}")
     return tokens, np.append(0, last)
 
 

@@ -45,7 +45,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
             rows[file], captions[file] = row, {}
             splits[file] = "" if split is None else parse_split(split, row)
         elif split is not None and parse_split(split, row) != splits[file]:
-            row.fail(f"{file} is in the split {split} here, and in {splits[file]} at {rows[file]}")
+            row.fail(f"{file} is in the split {split} here, and in {splits[file]} at {rows[file]}; write one split")
         if UNBROKEN.search(values["caption"]):
             row.fail(
                 "the caption has no blanks between its words, so that it would be one word "

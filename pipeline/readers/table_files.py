@@ -30,7 +30,11 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
     for row, values in read_texts(table, COLUMNS, COLUMNS[:2]):
         for name, text in values.items():
             if not text:
-                row.fail(f"the {name}" + (f" of {show_json(values['file'])}" if name != "file" else "") + " is empty")
+                row.fail(
+                    f"the {name}"
+                    + (f" of {show_json(values['file'])}" if name != "file" else "")
+                    + " is empty; write one"
+                )
         yield row, values
 
 
@@ -43,14 +47,14 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
     import pyarrow as pa
 
     if table.suffix.lower() in SPREADSHEETS:
-        raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file (prepare.annotations)")
+        raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file")
     if (reader := READERS.get(table.suffix.lower())) is None:
         raise UserError(f"{table}: expected a table whose name ends in {', '.join(READERS)}")
     if not table.is_file():
         candidates = [
             path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}
         ]
-        hint = ""
+        hint = "; copy it there"
         if candidates:
             save = f": save it as “CSV UTF-8”, {table.name}" if candidates[0].suffix.lower() in SPREADSHEETS else ""
             hint = f"; there is {candidates[0].name}{save}"
@@ -115,7 +119,7 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
 
 
 def _read_json_lines(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
-    """Read each line by itself, since a line `null` ends the process in pyarrow's own reader.
+    """Read each line by itself, since a first line `null` ends the process in pyarrow's own reader.
 
     A column of `wanted` without a value is left out, unless the file has no rows.
     """
@@ -183,7 +187,7 @@ def _count_unpacked_bytes(column: pa.Array) -> int:
     return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
-# Readers return a table with at least the wanted columns that the file has, and the names of its columns for errors.
+# Readers return a table with at least the wanted columns that have values, and the names of the file's columns.
 READERS: Mapping[str, Callable[[Path, Sequence[str]], tuple[pa.Table, list[str]]]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,

@@ -58,7 +58,7 @@ def format_budget_csv(by_method: Mapping[str, Mapping[str, float]]) -> str:
 def build_learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return panels of validation recall and CIDEr against captions drawn and against processor seconds.
 
-    Recall is by the trained listener, in the hard gallery where validation has one, else among all images.
+    Recall is by the trained listener, in the hard gallery if a history has this recall, else among all images.
     """
     k = results.score.partition(" ")[0].removeprefix("R@")
     hard = any(HARD_LISTENER + k in entry for history in histories.values() for entry in history)

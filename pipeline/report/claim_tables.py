@@ -36,7 +36,7 @@ def read_claims(root: Path) -> list[MethodClaim]:
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8; save it as UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: {error}") from None
+        raise UserError(f"{path}: not TOML ({error}); correct it there") from None
     if unknown := content.keys() - {"claim"}:
         raise UserError(f"{path}: expected tables [[claim]] only, found {min(unknown)}; rename or remove it")
     try:
@@ -44,7 +44,7 @@ def read_claims(root: Path) -> list[MethodClaim]:
     except ValidationError as error:
         first = error.errors()[0]
         position = f"claim {'.'.join(map(str, first['loc']))}".rstrip()
-        raise UserError(f"{path}: {position}: {first['msg']}") from None
+        raise UserError(f"{path}: {position}: {first['msg']}; correct it there") from None
 
 
 def build_claims_table(results: Sequence[ClaimResult], score: str) -> Table:

@@ -10,7 +10,7 @@ A block of a document, at the repository's root or below docs/, is the text betw
     <!-- results: scenes | Budget | else: not recorded -->                         this text if there is no such table
     <!-- results: scenes | figure: curve -->                                       a figure; the description is kept
     <!-- results: scenes | tables -->                                              links to all tables as CSV
-    <!-- results: scenes | provenance -->                                          command, commit, date and machine
+    <!-- results: scenes | provenance -->                                          command, commit, date, seeds, machine
 """
 
 from __future__ import annotations

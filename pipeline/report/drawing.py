@@ -148,7 +148,7 @@ def _spread_heights(heights: Sequence[float], label_heights: Sequence[float]) ->
 
 
 def draw_swatch(style: LineStyle) -> Markup:
-    """Draw a line and its marker, 28 × 16, as the content of an <svg>."""
+    """Draw a line and its marker, 28 × 16 pixels, as the content of an <svg>."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(28 / 72, 16 / 72), frameon=False)

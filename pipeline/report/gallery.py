@@ -33,7 +33,7 @@ from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import resolve_inside
 
 EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if one of its curves has two settings or more
-LONGEST_SIDE = 320  # pixels of a picture on the page
+MAX_SIDE = 320  # pixels of a picture on the page
 SCENE_WIDTH = 256  # pixels of a scene that is drawn again
 THUMBNAIL = 88  # pixels of a thumbnail
 MAX_THUMBNAILS = 2_000_000  # characters of all thumbnails together, to limit the page's size
@@ -178,8 +178,8 @@ def select_pictures(
         images = [scenes[row["id"]].draw(scene_seed, SCENE_WIDTH) for row in rows]
         moving = [""] * len(rows)
     else:
-        images = [open_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
-        moving = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
+        images = [open_thumbnail(resolve_inside(images_root, row["file"]), MAX_SIDE) for row in rows]
+        moving = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), MAX_SIDE) for row in rows]
     return [
         GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, data_uri)
         for n, row, image, data_uri in zip(indices, rows, images, moving, strict=True)

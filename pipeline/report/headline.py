@@ -1,4 +1,4 @@
-"""Main result on the report's first screen: a sentence by the last judge, and a small table."""
+"""Main result on the report's first screen: a sentence on recall by the last judge, and a small table."""
 
 from __future__ import annotations
 

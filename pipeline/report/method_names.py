@@ -28,7 +28,8 @@ def collect_method_cards() -> dict[str, MethodCard]:
 def replace_method_names(text: str) -> str:
     """Return `text` with each method's name in params.yaml replaced by its published name.
 
-    A name that is also an ordinary word is replaced only at the beginning of the text.
+    A name that is also an ordinary word is replaced only at the beginning of the text. Names in paths and in backticks
+    are kept.
     """
     if not collect_method_cards():
         return text

@@ -54,7 +54,7 @@ class LineStyle:
 def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
     """Assign a style to each name, from its colour index.
 
-    Names of one colour get different markers, which repeat where there are more names than MARKERS.
+    Names of one colour get different markers, which repeat where a colour has more names than MARKERS.
     """
     counts: Counter[int] = Counter()
     styles = {}
@@ -79,7 +79,7 @@ class PlotPanel:
 
     name: str  # the judge's name, where there is a panel for each judge
     title: str
-    x_label: str  # with the direction of better values
+    x_label: str  # usually with an arrow to better or larger values
     y_label: str
     series: tuple[PlotSeries, ...]
     subtitle: str = ""

@@ -20,8 +20,8 @@ class SectionContent:
 
     `tables` are in tables.md and on the page; `page_tables`, if given, replace them on the page. `panels` maps the name
     of a figure to its panels. `files` maps the name of a file to its content; a file with the content None is not
-    written. `sources` are the files whose digests the page shows. `shown` states whether the page shows the section.
-    If `shown` is None, the page shows the section if it has a table or a panel.
+    written. `sources` are further files whose digests the page shows. `shown` states whether the page shows the
+    section. If `shown` is None, the page shows the section if it has a table or a panel.
     """
 
     tables: Sequence[Table] = ()
@@ -42,8 +42,9 @@ class SectionContent:
 class ReportSection:
     """Section of the page, or with `within` a subsection of the section of that name.
 
-    `name` is the HTML id, and `label` is the name in the page's contents ("": the heading). The default template shows
-    `explanation` (HTML without data), the figures, and the tables, which are folded below `summary` ("": not folded).
+    `name` is the HTML id, and `label` is the name in the page's navigation ("": the heading). The default template
+    shows `explanation` (HTML without data), the figures, and the tables, which are folded below `summary` ("": not
+    folded).
     """
 
     name: str

@@ -126,7 +126,7 @@ def read_result(root: Path, name: str) -> ResultFile:
         first = error.errors()[0]
         position = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{shown_path} is not a result file: {position + ': ' if position else ''}{first['msg']}"
+            f"{shown_path} is not a result file: {position + ': ' if position else ''}{first['msg']}; record it again"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Results over several starts, which repeat data, networks, pretraining and joint training with another seed.
+"""Results over several starts, which repeat drawn data, detectors, pretraining and joint training with another seed.
 
 A start is recorded as results/NAME@startN.json. The summary results/NAME.json has the means of results and budgets over
 starts, their standard deviations between starts, and each claim's interval over starts.
@@ -82,7 +82,7 @@ class Spread:
         return self._scale_interval(1 + 1 / len(self.values))
 
     def _scale_interval(self, factor: float) -> tuple[float, float] | None:
-        from scipy.special import stdtrit  # the quantile of scipy.stats.t, whose import takes a second
+        from scipy.special import stdtrit  # the quantile of scipy.stats.t, whose import takes half a second
 
         if self.deviation is None:
             return None

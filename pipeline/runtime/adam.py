@@ -1,4 +1,4 @@
-"""Adam and AdamW of torch.optim without the import of torch's compiler, which takes seconds."""
+"""Adam and AdamW of torch.optim without the import of torch's compiler, which takes a second or more."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ def make_private_folder(name: str) -> Path:
 def check_private(folder: Path) -> None:
     """Raise PermissionError where `folder` belongs to another user, or others can write to it or replace it.
 
-    Any user can replace the files of a folder that all users can write to, unless it is sticky, as /tmp is.
+    Any user can replace the files of a folder that all users can write to, unless it is sticky, as /tmp is. The groups
+    of the parent folders are trusted.
     """
     status = folder.stat()
     if status.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""SHA-256 of files that later stages read: in sha256.json for a folder's files, in the file itself for JSON files."""
+"""SHA-256 of files that later stages read: in sha256.json, in JSON files themselves, or in the header of weights."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def _set_home() -> None:
-    """Set HOME to a private temporary folder, and USER to the user's id, where the system does not know them."""
+    """Set HOME to a private temporary folder, and USER to the user's id, each where it cannot be determined."""
     try:
         Path.home()
     except RuntimeError:

@@ -48,7 +48,7 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
         raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")
     requested = os.environ.get("SAYWHICH_MATMUL_PRECISION")
     if requested and requested not in (OWN, TF32, ONEDNN):
-        raise UserError(f"SAYWHICH_MATMUL_PRECISION={requested}: expected {OWN}, {TF32} or {ONEDNN}")
+        raise UserError(f"SAYWHICH_MATMUL_PRECISION={requested}: expected {OWN}, {TF32} or {ONEDNN}; set it to one")
     if device.type == "cuda":
         recurrent: Any = torch.backends.cudnn.rnn
         recurrent.fp32_precision = "ieee" if (requested or OWN) == OWN else "tf32"

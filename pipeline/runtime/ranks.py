@@ -1,7 +1,8 @@
 """Data-parallel processes that train one model, as torchrun starts them; without torchrun there is one rank.
 
 The ranks share each batch, and a loss is a sum over all captions of the batch. Each rank computes the share of its own
-captions, and gradients are summed. The number of ranks therefore changes only the order of sums.
+captions, and gradients are summed. The number of ranks therefore changes only the order of sums. Scores over one
+rank's part of a batch, such as `NPairScore`, are an exception.
 """
 
 from __future__ import annotations

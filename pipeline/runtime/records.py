@@ -1,7 +1,7 @@
 """Reading of untrusted JSON files, with bounds of size and depth, finite numbers and declared types.
 
-No number and no nesting in such a file makes the program run or allocate memory without bound. The content is checked
-against a `Record`, whose fields have types and ranges, before anything is built from it.
+No number and no nesting in such a file makes the program run or allocate memory without bound. `read_record` also
+checks the content against a `Record`, whose fields have types and ranges, before anything is built from it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def parse_json(content: bytes | str, source: str, remedy: str) -> Any:
-    """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers, surrogates and deep nesting."""
+    """Parse standard JSON. Raises UserError for damage, NaN, infinity, huge numbers, lone surrogates, deep nesting."""
     try:
         text = content.decode() if isinstance(content, bytes) else content
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_integer)

@@ -339,7 +339,7 @@ def _watch_callers(links: dict[int, int], ended: threading.Event) -> None:
             return
         if not intact:
             with suppress(OSError):  # the terminal may be closed
-                print("ended: the process that started this stage has ended", file=sys.stderr, flush=True)
+                print("ended: a program that started this one has ended", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
         if request := _find_blocked_request(caller):

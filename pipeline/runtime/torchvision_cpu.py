@@ -1,6 +1,6 @@
 """Import of torchvision with a CPU-only PyTorch.
 
-torchvision's compiled operators link CUDA, and torchvision cannot be imported without operators.
+The compiled operators of PyPI's torchvision link CUDA, and torchvision cannot be imported without operators.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StudyDesign:
 
     pairs: int = 300  # maximum; also the number of images of the naturalness task
     raters: int = 5  # per question
-    rounds: int = 50  # per rater
+    rounds: int = 50  # maximum per rater, besides the qualification
     # empty: the paper's methods that were run, else all but the control and `pretrained`
     methods: tuple[str, ...] = ()
     reference: str | None = None  # reference of the naturalness task; None: ST-Multinomial, or the first method

@@ -22,7 +22,7 @@ from pipeline.report.html_templates import hash_source
 from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, make_study_name
 
 TEMPLATE = Path(__file__).parent / "template"
-LONGEST_SIDE = 420  # pixels of a picture
+MAX_SIDE = 420  # pixels of a picture
 ADDRESS = re.compile(r"https?://[^\s/'\",;][^\s'\",;]*")  # addresses that a page's security policy can name
 INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's appendix B, word for word
     RETRIEVAL: (
@@ -46,7 +46,7 @@ def check_address(send: str | None) -> None:
     """Raise UserError for an address that is not http or https, or that would end a page's security policy."""
     if send is not None and not ADDRESS.fullmatch(send):
         problem = "expected an address https://… or http://… without spaces, quotes, commas and semicolons"
-        raise UserError(f"--send {send}: {problem}; write those characters as %20, %27, %2C and %3B")
+        raise UserError(f"--send {send}: {problem}; write those characters as %20, %22, %27, %2C and %3B")
 
 
 def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
@@ -91,7 +91,7 @@ def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in files.items():
         picture = open_image(root / file)
-        picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        picture.thumbnail((MAX_SIDE, MAX_SIDE))
         picture.save(folder / name, format="JPEG", quality=88)
 
 

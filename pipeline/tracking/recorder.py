@@ -1,6 +1,6 @@
 """Records of a run: written to a spool during the run, and sent to MLflow by a separate process.
 
-`record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` sends new lines and
+`record_run` appends records to a file in `mlflow-spool/<run>/`. `python -m pipeline.tracking send` sends new lines and
 removes the folder after the last line (sender.py). The first run on a machine starts this process, one for each
 setting of MLflow. A process serves all runs with its setting, and ends after IDLE seconds without a run. Training
 therefore neither imports mlflow nor waits for it; a finished run waits at most MAX_WAIT seconds. A killed run is
@@ -47,7 +47,7 @@ from pipeline.tracking.spool import (
 PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
 MAX_WAIT = 120.0  # seconds that a finished run waits for its records to be sent
 MEMORY, PROCESSOR = "process/peak_memory_megabytes", "process/processor_seconds"
-LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
+MAX_OUTPUT_BYTES = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
 
 class RunRecord:
@@ -106,7 +106,7 @@ class RunRecord:
                 self.set_tags({f"output.{path}": (digest := compute_digest(path))})
                 if path.suffix == ".safetensors":
                     self._record({"model": {"path": str(path), "sha256": digest}})
-                if path.is_file() and path.stat().st_size <= LARGEST_OUTPUT:
+                if path.is_file() and path.stat().st_size <= MAX_OUTPUT_BYTES:
                     self.log_artifact(path, "outputs")
             except OSError as error:
                 _warn(f"not recorded as an output: {error}")

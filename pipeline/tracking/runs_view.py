@@ -1,4 +1,4 @@
-"""MLflow pages that `make ui` opens: a table of evaluations, and the last profile's evaluations side by side.
+"""MLflow pages whose addresses `make ui` prints: a table of evaluations, and the last profile's side by side.
 
 MLflow stores a shared view as a tag of the experiment; the address contains the tag's key.
 """
@@ -13,7 +13,7 @@ from pipeline.tracking.tracker import Tracker
 
 KEY = "results"
 EVALUATIONS = "attributes.run_name LIKE 'evaluate@%'"
-SETTINGS = ("method", "lambda", "rho", "seed")  # parameters of every training and evaluation
+SETTINGS = ("method", "lambda", "rho", "seed")  # parameters of runs; some methods lack lambda or rho
 METRICS = ("CIDEr", *(f"R@1 (hard) {judge}" for judge in ("own", "symbolic", "judge")), "R@10 own", "R@10 judge")
 
 

@@ -38,7 +38,8 @@ Result = TypeVar("Result")
 class SendResult:
     """Outcome of sending a run's records.
 
-    `damaged` has a message for each damaged record; the spool's folder `damaged` keeps these records.
+    `damaged` has a message for each damaged record, and for each damaged or missing artifact. The spool's folder
+    `damaged` keeps the damaged ones.
     """
 
     damaged: list[str]

@@ -67,7 +67,7 @@ class Tracker:
         latest = {name: value for record in records for name, value in record.get("tags", {}).items()}
         tags = [RunTag(name, value) for name, value in latest.items()]
         with hold_file_lock(self.lock):
-            for start in range(0, len(metrics), 1000):  # MLflow's limits for one request
+            for start in range(0, len(metrics), 1000):  # within MLflow's limits for one request
                 self.client.log_batch(run_id, metrics=metrics[start : start + 1000])
             for start in range(0, max(len(params), len(tags)), 50):
                 self.client.log_batch(run_id, params=params[start : start + 50], tags=tags[start : start + 50])

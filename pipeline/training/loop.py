@@ -35,7 +35,7 @@ RecordMetrics = Callable[[dict[str, float], int], None]
 
 
 class EpochBatches(Protocol):
-    """Shuffled batches whose order depends only on the seed and the epoch."""
+    """Shuffled batches of each epoch; equal data, settings, seed and epoch give equal batches."""
 
     def __len__(self) -> int: ...
 

@@ -26,7 +26,7 @@ class Optimisation:
 
     With `neighbourhoods`, drawn scenes or films of a neighbourhood are consecutive. With `look_alikes`, images with
     similar vectors are consecutive. These vectors are the listener's features, and groups are formed anew in each
-    epoch.
+    pass.
     """
     group_size: SmallCount = 4
     """Images per group of `look_alikes`."""

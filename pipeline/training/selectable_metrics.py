@@ -1,4 +1,4 @@
-"""Validator of `Optimisation`: the metric that selects the epoch must be one that the training measures."""
+"""Validator of `Optimisation`: the metric that selects the weights must be one that the training measures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_select_validator(*metrics: str) -> AfterValidator:
         if select != "last" and optimisation.validate_every == 0:
             raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
         if optimisation.patience is not None and select == "last":
-            raise ValueError("patience needs a validation metric: set select, for example to recall@10")
+            raise ValueError("patience needs a validation metric: set select to a metric, or patience to null")
         if select not in ("last", *metrics):
             raise ValueError(f"select = {select} is not allowed: {' | '.join(('last', *metrics))}")
         return optimisation

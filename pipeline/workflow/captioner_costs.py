@@ -43,7 +43,7 @@ class CaptionerSize:
 
     @property
     def region_cache(self) -> int:
-        """Return the number of keys and values of one image's regions, of which each caption has a copy."""
+        """Return how many numbers the keys and values of one image's regions have; each caption has a copy of them."""
         return 2 * self.layers * self.regions * self.keys
 
 

@@ -1,4 +1,4 @@
-"""Time estimate of params.yaml's grid on several machines, from measured times of jobs on this machine.
+"""Time estimate of params.yaml's grid on several machines, from times of jobs here or `sweep.seconds_per_cell`.
 
 python -m pipeline.workflow.estimate --machines 4 --cores 16 --memory 64
 
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         params = read_checked_names()
         if any(isinstance(block, dict) and block.get("model") for block in (params.get("pretrain") or {}).values()):
-            from pipeline.config.load import load  # both functions import torch
+            from pipeline.config.load import load  # needed for captioners of the hub only
             from pipeline.workflow.captioner_costs import describe_costs
 
             if lines := describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth):

@@ -225,8 +225,8 @@ def wait_for_other_snakemake(folder: Path = Path(".snakemake")) -> None:
 def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     """Remove the locks of a killed Snakemake. No other Snakemake is alive if the lock on alive.lock is free.
 
-    Only the Snakemake that runs the grid calls this function. The Snakemake processes of its jobs, which may outlive
-    it, do not.
+    Only the main Snakemake process of the grid or of features.smk calls this function. The Snakemake processes of its
+    jobs, which may outlive it, do not.
 
     The caller must keep the returned file as long as the process lives. Returns None if another Snakemake is running,
     or the file system has no locks.

@@ -16,7 +16,7 @@ WORK = {  # work of each stage; {} is the instance of a foreach
     "validate": "check params.yaml",
     "draw": "draw {}, images and captions",
     "prepare": "read the captions, build the vocabulary",
-    "features": "train the image network {} where it has no weights, and compute features",
+    "features": "train the network of {} where it has no weights, and compute features",
     "pretrain": "pretrain the {}",
     "retriever": "prepare the reward models, where a method has any",
     "train": "train speaker and listener together by {}",

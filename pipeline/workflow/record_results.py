@@ -33,7 +33,7 @@ def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Record the run that the command line names; return the exit status: 0, or 2 where there is nothing to record."""
+    """Record the run that the command line names; return the exit status: 0, or 2 for an error."""
 
     def work() -> None:
         if len(arguments) != 1:

@@ -1,8 +1,8 @@
 """Reuse of finished work: a grid cell that equals a method's own run copies that run's files, and the reverse.
 
-Each run by DVC or by the grid writes a note, named by the key of its work (`Stage.compute_key`). The note has the
-folder of the outputs and their digests. A later run with the same key copies the outputs if their digests still match.
-Stages that are run by hand, and stages of several processes, always run.
+Each stage train, adapt or evaluate that DVC or the grid runs writes a note, named by the key of its work
+(`Stage.compute_key`). The note has the folder of the outputs and their digests. A later run with the same key copies
+the outputs if their digests still match. Stages that are run by hand, and stages of several processes, always run.
 """
 
 from __future__ import annotations

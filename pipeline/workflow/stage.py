@@ -1,4 +1,4 @@
-"""The common part of every stage: its command line, parameters, folders and checkpoint key.
+"""The common part of all stages but validate: command line, parameters, folders and checkpoint key.
 
 python -m stages.train --method psst_multinomial --set train.optimisation.epochs=2 --seed 3 --out DIR
 """

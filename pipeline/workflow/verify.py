@@ -1,6 +1,6 @@
 """`make verify`: a check that every DVC output, its cached copy, and every grid cell is unchanged since it was written.
 
-All bytes are read. `dvc status` relies on a file's size and time, and does not check its cache. dvc.lock is compared
+All bytes are read. `dvc status` relies on a file's size and time, and does not check DVC's cache. dvc.lock is compared
 with dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a problem, too.
 """
 

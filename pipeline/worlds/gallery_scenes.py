@@ -30,7 +30,7 @@ class GalleryScene:
 
 
 def has_simulated_captions(prepared: Path) -> bool:
-    """Return whether a grammar wrote the captions: the prepared data set has facts of drawn scenes or films."""
+    """Return whether a grammar generated the captions: the prepared data set has facts of drawn scenes or films."""
     return any((prepared / name).exists() for name in (SCENE_FACTS, FILM_FACTS))
 
 

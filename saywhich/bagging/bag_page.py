@@ -8,7 +8,7 @@ from saywhich.bagging.bag_search import RULE, PhotoBags
 from saywhich.offline_page import PLAIN_STYLE, write_offline_page
 from saywhich.search_page import encode_thumbnail_url
 
-MOST_BAGS = 100  # bags on the page, the tightest
+MAX_BAGS = 100  # bags on the page, the tightest
 SIDE = 220  # pixels of a photo's longer side
 
 
@@ -19,7 +19,7 @@ def write_bag_page(out: Path, bags: PhotoBags) -> None:
             {"name": bags.name(photo), "small": encode_thumbnail_url(photo, SIDE), "cosine": cosine}
             for photo, cosine in zip(bag.photos, (None, *bag.cosines), strict=True)
         ]
-        for bag in bags.bags[:MOST_BAGS]
+        for bag in bags.bags[:MAX_BAGS]
     ]
     hidden = len(bags.bags) - len(rows)
     write_offline_page(

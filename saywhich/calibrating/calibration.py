@@ -195,7 +195,9 @@ def _select_rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -
     """Return the distinct photos of `paths`. Raises UserError for fewer than two."""
     files = list(dict.fromkeys(paths))
     if len(files) < 2:
-        raise UserError(f"{file}: {len(files)} of its images are photos in {images}; two or more are needed")
+        raise UserError(
+            f"{file}: {len(files)} of its images are photos in {images}; two or more are needed: give their folder"
+        )
     return files
 
 

@@ -32,7 +32,7 @@ def format_calibration_lines(calibration: Calibration) -> Iterator[str]:
 
 def _format_accuracies(calibration: Calibration) -> Iterator[str]:
     yield f"{calibration.ratings:,} choices between two captions of {calibration.images:,} images"
-    yield "% of choices on which a score and people agree, by kind; 95 % interval over images, in brackets"
+    yield "% of choices in which people's choice scores higher, by kind; 95 % interval over images, in brackets"
     yield ""
     kinds = [name for name in next(iter(calibration.accuracies.values())).values if name != MEAN]
     yield "".ljust(LABEL) + "".join(kind.rjust(KIND) for kind in kinds) + MEAN.rjust(CELL)

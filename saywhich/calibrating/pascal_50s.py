@@ -20,8 +20,8 @@ from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.records import read_bytes
 
 ENDING = ".mat"
-LARGEST = 2**28  # bytes of a file
-MOST_BYTES = 2**29  # bytes of the unpacked variables
+MAX_FILE_BYTES = 2**28  # bytes of a file
+MAX_UNPACKED_BYTES = 2**29  # bytes of the unpacked variables
 HEADER, COMPRESSED = 128, 15  # bytes before the variables of a MATLAB 5 file, and the type of a compressed variable
 PAIRS, VOTES = "pair_pascal.mat", "consensus_pascal.mat"
 KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
@@ -86,7 +86,7 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
     """Return the variables `names` of a MATLAB file. Raises UserError where the file does not hold them."""
     from scipy.io import loadmat
 
-    content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", LARGEST)
+    content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", MAX_FILE_BYTES)
     try:
         _check_unpacked(content)
         variables = loadmat(io.BytesIO(content), variable_names=names)
@@ -98,8 +98,8 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
 
 
 def _check_unpacked(content: bytes) -> None:
-    """Raise ValueError where the compressed variables of a file have more than MOST_BYTES bytes when unpacked."""
-    order, offset, remaining = "<" if content[126:128] == b"IM" else ">", HEADER, MOST_BYTES
+    """Raise ValueError where a file's compressed variables, unpacked, have more than MAX_UNPACKED_BYTES bytes."""
+    order, offset, remaining = "<" if content[126:128] == b"IM" else ">", HEADER, MAX_UNPACKED_BYTES
     while offset + 8 <= len(content):
         kind, size = struct.unpack_from(f"{order}II", content, offset)
         if kind == COMPRESSED:
@@ -108,7 +108,7 @@ def _check_unpacked(content: bytes) -> None:
                 remaining -= len(unpacker.decompress(part, 2**20))
                 part = unpacker.unconsumed_tail
                 if remaining < 0:
-                    raise ValueError(f"its variables have more than {MOST_BYTES:,} bytes")
+                    raise ValueError(f"its variables have more than {MAX_UNPACKED_BYTES:,} bytes")
         offset += 8 + size
 
 

@@ -68,7 +68,7 @@ def read_composite(path: Path, notes: Notes) -> RatingFile:
         for index, (caption, text) in enumerate(zip(captions, numbers, strict=True)):
             rating = parse_rating(text.strip())
             if rating is None:
-                row.fail(f"the rating is {show_json(text)}, and a number is expected")
+                row.fail(f"the rating is {show_json(text)}, and a number is expected; correct it")
             if index >= CANDIDATES:
                 notes.add("ratings of an image's fourth caption, which papers leave out", image)
             elif math.isnan(rating):

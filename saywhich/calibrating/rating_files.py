@@ -14,7 +14,7 @@ from pipeline.readers.table_files import read_texts
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.calibrating.published_ratings import is_turk_table, read_composite, read_flickr8k
 from saywhich.calibrating.rating_records import CaptionRating, RatingFile, parse_rating
-from saywhich.judging.caption_files import FILE_KEYS, LARGEST, CaptionSet, ImageKey
+from saywhich.judging.caption_files import FILE_KEYS, MAX_JSON_BYTES, CaptionSet, ImageKey
 from saywhich.judging.notes import Notes
 
 IMAGES = (*FILE_KEYS, "image_id")  # columns that may name the image
@@ -44,7 +44,7 @@ def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> Ratin
             rating_file.references.setdefault(image, []).extend(texts)
     if len({each.rating for each in rating_file.ratings}) < 2:
         summary = f"{len(rating_file.ratings):,} ratings, all of one value" if rating_file.ratings else "no ratings"
-        raise UserError(f"{path}: {summary}; two values or more are needed")
+        raise UserError(f"{path}: {summary}; two values or more are needed: add ratings")
     return rating_file
 
 
@@ -55,7 +55,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
             row.fail(f"names no image; one of the columns {', '.join(IMAGES)} is needed")
         rating = parse_rating(values["rating"])
         if rating is None:
-            row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected")
+            row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected; correct it")
         if math.isnan(rating):
             notes.add(f"rows of {path.name} without a rating", image)
             continue
@@ -63,7 +63,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
 
 
 def _read_json(path: Path, notes: Notes) -> RatingFile:
-    content = read_bytes(path, "give another file", LARGEST)
+    content = read_bytes(path, "give another file", MAX_JSON_BYTES)
     content = STRING_OR_NAN.sub(lambda match: match[1] or b"null", content)  # NaN is a missing rating
     document = parse_json(content, str(path), f"the form is {JSON_FORM}")
     if not isinstance(document, Mapping):
@@ -79,7 +79,9 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
                 rating = None if isinstance(each["rating"], bool) else parse_rating(each["rating"])
                 if rating is None:
                     value = show_json(each["rating"])
-                    raise UserError(f"{path}, {show_json(key)}: the rating is {value}, and a number is expected")
+                    raise UserError(
+                        f"{path}, {show_json(key)}: the rating is {value}, and a number is expected; correct it"
+                    )
                 if math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue

@@ -15,8 +15,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "ratings",
         metavar="RATINGS",
-        help="a table with the columns image, caption, rating and optionally rater (CSV, Parquet), CLIPScore's JSON, "
-        "or a published file of Flickr8k-Expert, Flickr8k-CF, Composite or Pascal-50S (pair_pascal.mat)",
+        help="a table with the columns image, caption, rating and optionally rater (CSV, JSON Lines, Parquet), "
+        "CLIPScore's JSON, or a published file of Flickr8k-Expert, Flickr8k-CF, Composite or Pascal-50S "
+        "(pair_pascal.mat)",
     )
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")

@@ -72,7 +72,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)
     add_pretrained(parser)
-    parser.add_argument("--batch", type=int, metavar="N", help="captions generated at once by --speaker; default: 32")
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="captions that a pretrained speaker generates at once; default: 32"
+    )
 
 
 def run(options: Namespace) -> int:

@@ -15,7 +15,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "model",
         metavar="MODEL",
-        help="a trained model, such as data/models/psst_multinomial, or a pretrained captioner, hub/OWNER/NAME",
+        help="a trained model, such as data/models/psst_multinomial, or a pretrained captioner, hub/OWNER/NAME or a "
+        "folder",
     )
     parser.add_argument("out", metavar="DIR", help="the folder to write")
     parser.add_argument(

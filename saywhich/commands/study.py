@@ -32,9 +32,9 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--send", metavar="URL", help="the address to which pages also send answers by POST")
     for name, text in (
-        ("pairs", "the largest number of pairs of similar images"),
+        ("pairs", "the largest number of pairs of similar images, and of images in the naturalness task"),
         ("raters", "the number of raters of each question"),
-        ("rounds", "the largest number of rounds of one rater"),
+        ("rounds", "the largest number of rounds of one rater, besides the qualification"),
     ):
         help_ = f"{text}; default: %(default)s"
         parser.add_argument(f"--{name}", type=_parse_count, default=getattr(default, name), metavar="N", help=help_)

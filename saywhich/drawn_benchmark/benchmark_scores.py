@@ -136,7 +136,7 @@ def _score_captions(
 ) -> dict[str, ScoreValues]:
     """Return the scores of the captions of M images, by name.
 
-    The scores of a kind are left out where no caption has a claim of it, or no scene has a fact of it.
+    A score is left out where there is nothing to count: no word, no claim or fact, or none of its kind.
     """
     texts, owners = flatten(captions)
     images = len(captions)

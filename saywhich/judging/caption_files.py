@@ -22,8 +22,8 @@ from pipeline.readers.table_files import READERS, SPREADSHEETS, read_texts
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
-LARGEST = 2 * 2**30  # bytes of a JSON file
-DIGITS = 18  # most digits of a number that names an image
+MAX_JSON_BYTES = 2 * 2**30  # bytes of a JSON file
+DIGITS = 18  # maximum digits of a number that names an image
 TOKEN_FILES = (".txt", ".token")  # endings of Flickr8k's and Flickr30k's captions
 TOKEN_LINE = re.compile(r"(?P<image>[^\t]+)#[0-9]+\t(?P<caption>.*)")
 FORMS = (
@@ -93,7 +93,9 @@ def read_ids(path: Path) -> dict[int, str]:
     a missing or damaged file.
     """
     if path.suffix.lower() == ".json":
-        document = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
+        document = parse_json(
+            read_bytes(path, "give a mapping {image_id: file}", MAX_JSON_BYTES), str(path), "write it again"
+        )
         pairs: Iterable[tuple[Any, Any]] = document.items() if isinstance(document, dict) else ()
     else:
         pairs = [
@@ -127,13 +129,13 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
             yield _require_image_key(values, f"{path}, {row}"), values["caption"]
     else:
-        content = parse_json(read_bytes(path, "give another file", LARGEST), str(path), f"the forms are {FORMS}")
+        content = parse_json(read_bytes(path, "give another file", MAX_JSON_BYTES), str(path), f"the forms are {FORMS}")
         if isinstance(content, list):
             yield from _read_coco_results(content, path)
         elif isinstance(content, dict) and isinstance(content.get("images"), list):
             yield from _read_annotations(content, path, caption_set, notes)
         elif isinstance(content, dict) and not isinstance(content.get("annotations"), list):
-            for key in _find_repeated_keys(read_bytes(path, "give another file", LARGEST)):
+            for key in _find_repeated_keys(read_bytes(path, "give another file", MAX_JSON_BYTES)):
                 notes.add(f"images that {caption_set.name} has twice, of which the last captions count", key)
             _add_mapping(caption_set, content, str(path), notes)
         elif isinstance(content, dict):
@@ -143,7 +145,7 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
 
 
 def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(read_bytes(path, "give another file", LARGEST).split(b"\n"), 1):
+    for number, line in enumerate(read_bytes(path, "give another file", MAX_JSON_BYTES).split(b"\n"), 1):
         if line.strip():
             yield (
                 number,
@@ -191,7 +193,10 @@ def _read_rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple
     for number, entry in entries:
         location = f"{path}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
-            raise UserError(f"{location}: is {show_json(entry)}, and an object with a file and a caption is expected")
+            raise UserError(
+                f"{location}: is {show_json(entry)}, and an object with a file and a caption is expected; "
+                f"the forms are {FORMS}"
+            )
         image = _require_image_key(entry, location)
         for text in _require_texts(entry.get("caption", entry.get("captions")), location):
             yield image, text
@@ -208,7 +213,7 @@ def _read_annotations(
     for number, image in enumerate(content["images"]):
         location = f"{path}, images[{number}]"
         if not isinstance(image, dict):
-            raise UserError(f"{location}: is {show_json(image)}, and an object is expected")
+            raise UserError(f"{location}: is {show_json(image)}, and an object is expected; the forms are {FORMS}")
         key = _require_image_key(image, location)
         if key in keys:
             notes.add(f"images that {caption_set.name} lists twice", key)

@@ -95,7 +95,7 @@ def state_verdict(difference: ScoreDifference) -> str:
     if difference.verdict != OPEN:
         return difference.verdict
     if difference.needed is None:
-        return f"{OPEN}: there is no difference to decide"
+        return f"{OPEN}: the difference is too small to decide"
     number = "millions of" if difference.needed >= MILLION else f"about {_round_up(difference.needed)}"
     return f"{OPEN}: {number} images would decide it"
 

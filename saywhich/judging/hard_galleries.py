@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import find_similar_distractors
 from pipeline.runtime.records import parse_json, read_bytes
-from saywhich.judging.caption_files import LARGEST, ImageKey
+from saywhich.judging.caption_files import MAX_JSON_BYTES, ImageKey
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.thumbnails import find_near_duplicates
@@ -37,7 +37,9 @@ def find_neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, k
 
 def read_galleries(file: Path) -> Galleries:
     """Read a JSON file {photo: [other photos]}. Raises UserError for a missing file and other content."""
-    content = parse_json(read_bytes(file, "give another file", LARGEST), str(file), "give {photo: [other photos]}")
+    content = parse_json(
+        read_bytes(file, "give another file", MAX_JSON_BYTES), str(file), "give {photo: [other photos]}"
+    )
     if not isinstance(content, dict) or not all(
         isinstance(others, list) and all(isinstance(name, str) for name in others) for others in content.values()
     ):

@@ -116,8 +116,8 @@ def _format_headlines(judgement: Judgement, comparison: CaptionComparison | None
             for other in judgement.baselines
         )
         yield escape_line(
-            f"By the captions of {row.name}, {judge} ranks {show_number(row.scores[key].value, score)} % "
-            f"{show_interval(row.compute_interval(key), score)} of the images first {gallery} ({baselines})."
+            f"{judge} ranks the right image first {gallery} for {show_number(row.scores[key].value, score)} % "
+            f"{show_interval(row.compute_interval(key), score)} of the captions of {row.name} ({baselines})."
         )
 
 
@@ -171,7 +171,7 @@ def _make_example_sections(
         worst = list(np.argsort(-ranks, kind="stable")[:EXAMPLES])
         best = list(np.lexsort((hard, ranks))[:EXAMPLES])
         for title, text, images in (
-            ("Hardest galleries", "Images with the worst ranks in their hard galleries.", hardest),
+            ("Hardest galleries", "Images with the worst relative ranks in their hard galleries.", hardest),
             ("Worst captions", "Images with the worst ranks among all images by their captions.", worst),
             ("Best captions", "Images with the best ranks among all images by their captions.", best),
         ):

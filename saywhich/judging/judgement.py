@@ -108,10 +108,11 @@ def judge_captions(
 ) -> Judgement:
     """Judge one or more caption files of the same images.
 
-    Only images with a caption in every file are judged. These images are the gallery. An id is looked up in the table
-    `options.ids`, then in the file that has the id, and then in the other files. Raises UserError where fewer than two
-    images remain, for an unknown form, judge or metric, and for a photo that a judge cannot read. Raises UserError for
-    `hard` below 2, an encoder `neighbours` that is also a judge, and a caption file or judge that is given twice.
+    Only readable images with a caption in every file are judged. These images are the gallery. An id is looked up in
+    the table `options.ids`, then in the file that has the id, and then in the other files. Raises UserError where fewer
+    than two images remain, for an unknown form, judge or metric, and for a photo that a judge cannot read. Raises
+    UserError for `hard` below 2, an encoder `neighbours` that is also a judge, and a caption file or judge that is
+    given twice.
     """
     if options.hard < 2:
         raise UserError(f"--hard {options.hard}: give 2 or more")

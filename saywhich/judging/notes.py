@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pipeline.errors import escape_line
 
 MAX_EXAMPLES = 3  # examples of a problem
-LONGEST = 40  # characters of one example
+MAX_EXAMPLE_CHARACTERS = 40  # characters of one example
 
 
 @dataclass
@@ -29,6 +29,9 @@ class Notes:
     def lines(self) -> Iterator[str]:
         """Yield one line per problem: the problem, its count, and its first three examples."""
         for problem, examples in self.found.items():
-            texts = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:MAX_EXAMPLES]]
+            texts = [
+                text if len(text) <= MAX_EXAMPLE_CHARACTERS else f"{text[: MAX_EXAMPLE_CHARACTERS - 1]}…"
+                for text in examples[:MAX_EXAMPLES]
+            ]
             ending = ", …" if len(examples) > MAX_EXAMPLES else ""
             yield escape_line(f"{problem}: {len(examples):,} ({', '.join(texts)}{ending})")

@@ -102,7 +102,7 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
 
 
 def find_truncated_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
-    """Return the captions that the judge would truncate; a judge with a published score encodes them after PROMPT."""
+    """Return the captions that the judge would truncate; for a published score, it encodes them after PROMPT."""
     prompt = PROMPT if judge.metric else ""
     return [text.removeprefix(prompt) for text in judge.find_truncated([prompt + text for text in texts])]
 

@@ -32,7 +32,7 @@ def open_listener(name: str) -> CaptionJudge:
 
 @dataclass
 class PretrainedCaptioner:
-    """A pretrained model that captions files by its settings; `broken` counts the unreadable photos of a gallery."""
+    """A pretrained model that captions files by its settings; `unreadable` counts a gallery's unreadable photos."""
 
     model: PretrainedModel
     batch: int = BATCH

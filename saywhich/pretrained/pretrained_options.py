@@ -31,7 +31,8 @@ def add_pretrained(parser: ArgumentParser) -> None:
     )
     _add_listener(
         group,
-        f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}; saywhich caption takes it with --model, too",
+        f"ranks captions among photos: {FORMS}; default: the preset's, or {DEFAULT_JUDGE}; saywhich caption takes it "
+        "with --model, too",
     )
     group.add_argument(
         "--prompt",

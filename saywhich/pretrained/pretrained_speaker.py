@@ -30,13 +30,13 @@ from saywhich.pretrained.inverse_cdf_sampling import InverseCdfSampling, draw_ph
 from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
-LARGEST = 1_500_000  # pixels of a photo in memory; processors make floating-point copies of a whole batch
+MAX_PIXELS = 1_500_000  # pixels of a photo in memory; processors make floating-point copies of a whole batch
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), scores (n, V) → scores (n, V)
 
 
 @dataclass(frozen=True)
 class DecodedPhoto:
-    """A photo as upright RGB of at most LARGEST pixels, and a digest of its pixels."""
+    """A photo as upright RGB of at most MAX_PIXELS pixels, and a digest of its pixels."""
 
     image: Image.Image
     content: str
@@ -110,8 +110,8 @@ class PretrainedSpeaker:
             raise UserError(f"captioners of the kind {config.model_type} take no --prompt; leave it out")
         if language is not None and not self.family.chat:
             raise UserError(
-                f"captioners of the kind {config.model_type} write in the language of their training alone; leave out "
-                "--language, or give a chat model"
+                f"captioners of the kind {config.model_type} generate captions in the language of their training "
+                "alone; leave out --language, or give a chat model"
             )
         if language is not None and not language.strip():
             raise UserError("--language is empty; name a language, such as German")
@@ -144,14 +144,14 @@ class PretrainedSpeaker:
             part.save_pretrained(folder)
 
     def prepare(self, photo: Photo) -> DecodedPhoto:
-        """Decode a photo, reduced to at most LARGEST pixels; called in threads.
+        """Decode a photo, reduced to at most MAX_PIXELS pixels; called in threads.
 
         Raises UserError where the photo cannot be read.
         """
         with open_photo(photo, 8) as image:
-            scale = min(1, math.sqrt(LARGEST / (image.width * image.height)))
-            # a side of a strip is at least 1, so the other side alone must not exceed LARGEST
-            width, height = (min(max(1, int(scale * side)), LARGEST) for side in image.size)
+            scale = min(1, math.sqrt(MAX_PIXELS / (image.width * image.height)))
+            # a side of a strip is at least 1, so the other side alone must not exceed MAX_PIXELS
+            width, height = (min(max(1, int(scale * side)), MAX_PIXELS) for side in image.size)
             image = image.resize((width, height), reducing_gap=2.0) if scale < 1 else image.copy()
         content = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
         return DecodedPhoto(image, content)

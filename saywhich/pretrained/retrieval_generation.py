@@ -49,11 +49,10 @@ def generate_retrieval_candidates(
     alpha: float,
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[list[str]]:
-    """Return K candidate captions of each of B photos, weighted by the listener's posterior.
+    """Return K candidate captions of each of B photos, whose tokens are weighted by the listener's posterior.
 
-    `speaker.generate_candidates` generates them.
-
-    `images` (B, 1+D, H) are the listener's embeddings of each photo and its D distractors, zeros without a distractor.
+    `settings` and `processors` are as in `speaker.generate_candidates`. `images` (B, 1+D, H) are the listener's
+    embeddings of each photo and its D distractors, zeros without a distractor.
     """
 
     def encode(texts: list[str]) -> Tensor:

@@ -55,7 +55,7 @@ class JudgeDisagreement:
 
 @dataclass(frozen=True)
 class RewardHacking:
-    """Gains by each judge, n-grams that grew, and captions on which the reward and a judge disagree.
+    """Gains by each judge, n-grams whose share grew, and captions on which the reward and a judge disagree.
 
     For each recall, the reward's gain comes first.
     """

@@ -12,7 +12,7 @@ from saywhich.search_page import encode_thumbnail_url
 
 
 def format_hacking_lines(hacking: RewardHacking) -> Iterator[str]:
-    """Yield the counts, a line per gain, the n-grams that grew, and the captions on which reward and judge disagree."""
+    """Yield the counts, the gains, the n-grams whose share grew, and captions on which reward and judge disagree."""
     yield f"{hacking.images:,} images; gains in points, 95 % intervals over images, in brackets"
     for each in hacking.gains:
         role = "reward" if each.judge == hacking.reward else "judge"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pipeline.data.corpus import tokenise
 
-LONGEST = 3  # largest n of the n-grams
-MOST_NGRAMS = 8  # n-grams shown for each n
+MAX_N = 3  # largest n of the n-grams
+MAX_NGRAMS = 8  # n-grams shown for each n
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class NgramGrowth:
         return self.after - self.before
 
 
-def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = MOST_NGRAMS) -> list[NgramGrowth]:
+def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = MAX_NGRAMS) -> list[NgramGrowth]:
     """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `limit` of each n, by growth."""
     ngrams = []
-    for n in range(1, LONGEST + 1):
+    for n in range(1, MAX_N + 1):
         shares = [_compute_shares(texts, n) for texts in (before, after)]
         increases = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
         order = sorted((each for each in increases if each.growth > 0), key=lambda each: (-each.growth, each.words))

@@ -112,7 +112,7 @@ def test_a_locked_full_or_shared_cache_is_reported_in_one_line(photos, cache_fol
     other.close()
     (line,) = read_lines()
     assert "locked" in line
-    monkeypatch.setattr(vector_cache, "LARGEST", 6 * 4096)
+    monkeypatch.setattr(vector_cache, "MAX_CACHE_BYTES", 6 * 4096)
     monkeypatch.setattr(vector_cache, "_make_room", lambda own: None)
     assert check(photos) == 30
     (line,) = read_lines()
@@ -147,10 +147,10 @@ def test_the_cache_is_private_and_bounded(photos, cache_folder, monkeypatch):
     check(photos)
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
     size = (cache_folder / "vectors.sqlite").stat().st_size
-    monkeypatch.setattr(vector_cache, "LARGEST", 3 * size)
+    monkeypatch.setattr(vector_cache, "MAX_CACHE_BYTES", 3 * size)
     check(photos)
     assert sorted(path.name[0] for path in cache_folder.parent.iterdir()) == ["3", "a"]
-    monkeypatch.setattr(vector_cache, "LARGEST", size // 2)
+    monkeypatch.setattr(vector_cache, "MAX_CACHE_BYTES", size // 2)
     check(photos)
     assert sum(path.stat().st_size for path in cache_folder.parent.rglob("*.sqlite")) <= size // 2
 

@@ -116,4 +116,4 @@ def read_card(path: Path) -> DataCard:
         raise UserError(f"{path}: not TOML ({error}); correct the file") from None
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}; correct the card") from None

@@ -24,8 +24,8 @@ class NPairScore:
     part of the batch. With `adversary`, the message's answers are further negatives (GAN2). No negative equals the
     human answer. Negatives are drawn uniformly without replacement; if there are too few candidates, all are used. The
     draw depends on the seed and the step (`bind_batch`), and for `batch_negatives` also on the number of ranks.
-    `norm_penalty` is the weight of a penalty: an encoding's squared length plus the mean squared length of the rank's
-    distinct answers.
+    `norm_penalty` is the weight of a penalty: the squared length of the question's encoding plus the mean squared
+    length of the rank's distinct answer encodings.
     """
 
     discriminator: Discriminator

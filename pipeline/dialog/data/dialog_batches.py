@@ -1,4 +1,4 @@
-"""Batches of dialogs with all rounds of each dialog, so that the history is encoded once."""
+"""Batches of dialogs with all rounds of each dialog, so that an encoder can encode each history item once."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from pipeline.types import Batch, move_tensors
 
 @dataclass(frozen=True)
 class DialogQuestions:
-    """Questions of D dialogs of R rounds each: N = D·R questions, dialog by dialog. Token sequences end in EOS (0)."""
+    """Questions of D dialogs of R rounds each: N = D·R questions, dialog by dialog.
+
+    Token sequences are padded with EOS (0).
+    """
 
     questions: Tensor  # (N, Q) int64
     history: Tensor  # (D, R, L) int64: items 0 … r of a dialog are the history of round r

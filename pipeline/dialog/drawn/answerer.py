@@ -35,7 +35,8 @@ from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 WeightedTexts = list[tuple[str, float]]
 YES, NO = ("yes", "yeah", "yep"), ("no", "nope")
-STYLES = ((0.88, 0.10, 0.02), (0.40, 0.45, 0.15), (0.06, 0.34, 0.60))  # shares of short, longer and whole answers
+# probabilities of short, longer and whole answers
+STYLES = ((0.88, 0.10, 0.02), (0.40, 0.45, 0.15), (0.06, 0.34, 0.60))
 GUESS_RELEVANCE = 0.4  # relevance of a guess where the image does not show the answer
 HEDGE_RELEVANCE = 0.2  # relevance of a hedge where the image shows the answer
 
@@ -61,7 +62,7 @@ class AnswererStyle:
     no: str  # word for no
     digits: bool  # 2 instead of two
     grey: bool  # grey instead of gray
-    hedges: float  # share of hedges among the answers to questions that the image answers
+    hedges: float  # probability of a hedge in reply to a question that the image answers
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> AnswererStyle:

@@ -37,7 +37,7 @@ from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
 STREAM = 11  # random stream of dialogs
-THING_SHARE = 0.85  # share of questions about a thing, after a thing has been named
+THING_SHARE = 0.85  # probability of proposing a question about a thing, after a thing has been named
 ATTRIBUTE_OF = {
     "colour": "colour",
     "is_colour": "colour",
@@ -58,8 +58,8 @@ SCENE_KINDS = {
     **{"setting": 0.5, "is_setting": 0.1, "scenery": 0.1, "outdoors": 0.02, "time": 0.02, "good": 0.02},
 }
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
-SKIP_NO = 0.75  # share of skipped questions among those with the answer no, none or one
-SKIP_NOTHING = 0.95  # share of skipped questions among those with the answer nothing
+SKIP_NO = 0.75  # probability of skipping a question with the answer no, none or one
+SKIP_NOTHING = 0.95  # probability of skipping a question with the answer nothing
 REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" may repeat
 
 
@@ -73,7 +73,7 @@ class DialogRound(NamedTuple):
 def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) -> list[DialogRound]:
     """Return ROUNDS questions and answers about `scene`, image `index`; they depend on the arguments alone.
 
-    With few exceptions, which `DialogState.ask` states, no question asks for a fact that `caption` states.
+    Only questions of the kinds that `DialogState.ask` names may ask for a fact that `caption` states.
     """
     rng = make_generator(seed, index, STREAM)
     state, style = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
@@ -109,8 +109,9 @@ class DialogState:
     def ask(self) -> SceneQuestion:
         """Return the next question, which repeats no question and rarely asks for a known fact.
 
-        Questions of the kind is_weather may be asked although the weather is known. A colour named as "grey" does not
-        count as known. Raises RuntimeError where no question applies in 1,000 proposals.
+        Questions of the kinds look, near, relation, total, scenery, outdoors, is_setting and is_weather may ask for a
+        known fact. A colour named as "grey" does not count as known. Raises RuntimeError where no question applies in
+        1,000 proposals.
         """
         for _ in range(1000):
             question = self._propose()

@@ -13,7 +13,7 @@ from pipeline.dialog.settings import CHANCE, PRIOR
 def compute_prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
 
-    CHANCE gives random numbers. PRIOR gives the count of an answer in the dialogs about the images `train`.
+    CHANCE gives random numbers. PRIOR gives the count of an answer among the human answers about the images `train`.
     QUESTION_PRIOR gives this count after questions with the same tokens; the overall count breaks ties.
     """
     options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])

@@ -85,9 +85,9 @@ def g_psst(
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build the objective of G-DIS with partial sampling: a share ρ of tokens passes as full distributions.
+    """Build the objective of G-DIS with partial sampling: tokens pass as full distributions with probability ρ.
 
-    With `mix` "caption", ρ is a share of whole answers.
+    With `mix` "caption", whole answers pass as full distributions with this probability.
     """
     initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
@@ -114,7 +114,7 @@ def g_rloo(
     samples: Count = 4,
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build the objective of G-DIS with REINFORCE; the baseline is the mean over the question's other samples."""
+    """Build the objective of G-DIS with REINFORCE; the baseline is the mean score of the question's other samples."""
     initialise_encoder(agents, encoder)
     return discriminator_guided(agents, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
 

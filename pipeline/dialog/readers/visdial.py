@@ -102,13 +102,15 @@ class _Reader:
         data = JsonFile(file).data.get("data")
         if not isinstance(data, dict) or not {"questions", "answers", "dialogs"} <= data.keys():
             raise UserError(
-                f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`; expected VisDial's form"
+                f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`; name a file of VisDial's form"
             )
         for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
             if not isinstance(data[name], list) or not all(isinstance(entry, kind) for entry in data[name]):
-                raise UserError(f"{file}: `{name}` of `data` must be a list of {'texts' if kind is str else 'dialogs'}")
+                raise UserError(
+                    f"{file}: `{name}` of `data` must be a list of {'texts' if kind is str else 'dialogs'}; correct it"
+                )
         if not data["dialogs"]:
-            raise UserError(f"{file}: `dialogs` of `data` is empty; at least one dialog is expected")
+            raise UserError(f"{file}: `dialogs` of `data` is empty; at least one dialog is expected; add dialogs")
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
         question_index = np.array([self.questions.add(words) for words in questions], np.int32)
         answer_index = np.array([self.answers.add(words) for words in answers], np.int32)
@@ -199,7 +201,9 @@ class _Reader:
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
+            raise UserError(
+                f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error}); correct it"
+            ) from None
 
     def build_dialogs(self) -> Dialogs:
         """Return all dialogs that have been read."""
@@ -246,4 +250,4 @@ class _DialogPosition(FileRow):
         return f"dialog {self.number}{image}" + (f", round {self.round}" if self.round else "")
 
     def fail(self, problem: str) -> NoReturn:
-        raise UserError(f"{self.file}, {self}: {problem}")
+        raise UserError(f"{self.file}, {self}: {problem}; correct the file")

@@ -1,4 +1,4 @@
-"""Image ids in visdial_params.json, the order of the rows in the HDF5 files of dialogs and of features."""
+"""Image ids in visdial_params.json, in the order of the rows of the HDF5 files of dialogs and of features."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, build_dialog_tables
 from pipeline.errors import UserError
 from pipeline.features.animated_thumbnail import encode_data_uri
-from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
+from pipeline.report.gallery import MAX_SIDE, open_thumbnail
 from pipeline.report.html_templates import open_templates
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import format_csv, format_markdown
@@ -29,7 +29,7 @@ from pipeline.runtime.untrusted import resolve_inside
 TEMPLATE = Path(__file__).parent / "template"
 PAGE_TEMPLATE = Path(report.__file__).parent / "template"  # macros and style of the core's page
 TERMINAL_TABLES = ("generators", "discriminators", "claims")  # names of the tables for the terminal
-RANK = "rank_"  # prefix of the columns with a judge's ranks
+RANK = "rank_"  # prefix of the columns with a ranker's ranks
 
 Row = dict[str, Any]  # row of a captions file
 
@@ -60,7 +60,7 @@ class ExampleRound:
     question: str
     human: str
     answers: list[SystemAnswer]
-    ranks: list[tuple[str, int]]  # rank of the human answer by each judge
+    ranks: list[tuple[str, int]]  # rank of the human answer by each ranker except METHOD_JUDGES
     best: list[str]  # highest-ranked candidates of one system
     attention: AttentionMap | None  # attention of the same system
 
@@ -189,7 +189,7 @@ def _build_dialog(
         )
     picture, shape = None, ""
     if root and row["file"]:
-        thumbnail = open_thumbnail(resolve_inside(root, row["file"]), LONGEST_SIDE)
+        thumbnail = open_thumbnail(resolve_inside(root, row["file"]), MAX_SIDE)
         picture, shape = encode_data_uri(thumbnail, 85), f"{thumbnail.width} / {thumbnail.height}"
     return ExampleDialog(row["id"], picture, shape, row["caption"], rounds)
 

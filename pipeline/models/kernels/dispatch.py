@@ -14,7 +14,7 @@ def accelerate_decoder(decoder: Decoder) -> StepwiseDecoder:
     """Return the fast form of `decoder`, or `decoder` itself."""
     if not has_fast_form(decoder):
         return decoder
-    from pipeline.models.kernels.fast_att2in import FastAtt2in  # imported here: importing numba takes a second
+    from pipeline.models.kernels.fast_att2in import FastAtt2in  # imported here: importing numba takes 0.3 s
 
     return FastAtt2in(decoder)
 
@@ -31,6 +31,6 @@ def accelerate_random(batch_random: BatchRandom) -> BatchRandom:
     """
     if batch_random.rng is None or not devices.is_synchronous(batch_random.batch.device):
         return batch_random
-    from pipeline.models.kernels.mersenne_twister import TwisterRandom  # here: importing numba takes a second
+    from pipeline.models.kernels.mersenne_twister import TwisterRandom  # here: importing numba takes 0.3 s
 
     return TwisterRandom(batch_random.batch, batch_random.rng)

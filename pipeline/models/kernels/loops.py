@@ -2,9 +2,9 @@
 
 PyTorch computes the matrix products between them. models/att2in.py computes Att2in2 in plain PyTorch.
 `rows` holds the index of a call's first caption and the index after its last caption. All captions of one image belong
-to one call, so calls may run in parallel. The compiler vectorises only loops over few arrays, so one row is computed in
-several loops. Constants have the arrays' precision; a Python number would promote single precision to double. `grad_x`
-is the gradient of `x`.
+to one call, so calls may run in parallel. The compiler vectorises only loops over few arrays, so some functions compute
+one row in several loops. Constants have the arrays' precision; a Python number would promote single precision to
+double. `grad_x` is the gradient of `x`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

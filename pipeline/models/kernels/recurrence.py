@@ -107,7 +107,8 @@ def to_arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
 
 def run_in_parallel(images: Tensor, compute: Callable[[tuple[int, int]], Result]) -> list[Result]:
     """Return the results of `compute` on parts of the n captions, one part per thread of torch; `images` is (n,)."""
-    threads, n = min(torch.get_num_threads(), len(images)), len(images)
+    n = len(images)
+    threads = max(1, min(torch.get_num_threads(), n))
     if threads == 1:
         return [compute((0, n))]
     cuts = [0, *(_find_cut(images, n * part // threads) for part in range(1, threads)), n]

@@ -246,7 +246,7 @@ def _compute_logit_gradient(
     An entropy's gradient is −p (log p + H). The sum over rows is added to `grad_bias` (V,).
     """
     if d_entropy is None and devices.is_synchronous(logits.device):
-        from pipeline.models.kernels import loops  # imported here: importing numba takes a second
+        from pipeline.models.kernels import loops  # imported here: importing numba takes 0.3 s
 
         grad_logits = torch.empty_like(logits)
         loops.log_prob_backward(

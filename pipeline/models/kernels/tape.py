@@ -1,6 +1,6 @@
-"""Record of an unroll of Att2in2, whose backward pass runs over all time steps at once.
+"""Record of an unroll of Att2in2, whose backward pass is one autograd operation over all time steps.
 
-A step needs no nodes of autograd's graph, and each weight's gradient is one product over all steps.
+A step needs no nodes of autograd's graph, and the gradient of each weight matrix is one product over all steps.
 """
 
 # mypy: disable-error-code="no-untyped-call"

@@ -1,4 +1,4 @@
-"""First screen: pairs of images with a shared caption, the main chart and table, and the page's contents."""
+"""First screen: pairs of images with a shared caption, the main chart and table, and the page's navigation."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pipeline.runtime.files import atomic_path
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.sample_films import sample_film
-from pipeline.worlds.scenes.dataset_files import MOST_IMAGES, SEEDS
+from pipeline.worlds.scenes.dataset_files import MAX_IMAGES, SEEDS
 
 GAP, LINE = 10, 18  # pixels between rows, and height of a caption in pixels
 FRAMES = 8  # frames of a film
@@ -49,8 +49,8 @@ def main() -> None:
     options = parser.parse_args()
     if not 0 <= options.seed < SEEDS:
         raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
-    if invalid := [number for number in options.films if not 0 <= number < MOST_IMAGES]:
-        raise UserError(f"--films {invalid[0]}: give whole numbers from 0 to {MOST_IMAGES - 1}")
+    if invalid := [number for number in options.films if not 0 <= number < MAX_IMAGES]:
+        raise UserError(f"--films {invalid[0]}: give whole numbers from 0 to {MAX_IMAGES - 1}")
     picture = draw_sheet(options.seed, options.films, side=112)
     with atomic_path(options.sheet) as path:
         picture.quantize(128).save(path, "PNG", optimize=True)

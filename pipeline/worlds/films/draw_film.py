@@ -23,7 +23,8 @@ DURATION = 100  # milliseconds per frame
 def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image]:
     """Return the film's frames, (size, size) RGB.
 
-    Details that no fact fixes (clouds, faces) depend on the seed and the neighbourhood, whose films share them.
+    Details that no fact fixes (clouds, faces, rain) depend on the seed and the neighbourhood, whose films share them.
+    Rain also depends on the frame.
     """
     scene, side = film.scene, size * SUPERSAMPLING
     number, air = scene.neighbourhood, name_atmosphere(scene)

@@ -27,7 +27,7 @@ from pipeline.worlds.scenes.scene_captions import (
 from pipeline.worlds.scenes.scene_facts import make_generator, pick
 from pipeline.worlds.scenes.scene_words import IT_IS, WEATHER
 
-SHORTEST, LONGEST = 4, 18  # words of a caption
+MIN_WORDS, MAX_WORDS = 4, 18  # words of a caption
 PLACE_FACTOR = 0.55  # factor of a style's share of captions with a place, since films have more to describe
 # relative probability of each sentence form for one actor
 FORMS = {"finite": 0.42, "progressive": 0.16, "participle": 0.2, "film": 0.1, "fronted": 0.06, "weather": 0.06}
@@ -84,7 +84,7 @@ def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[
     sentences: list[SceneCaption] = []
     for _ in range(1000):
         caption = _compose_caption(film, rng)
-        if SHORTEST <= len(caption.tokens) <= LONGEST and all(caption.raw != other.raw for other in sentences):
+        if MIN_WORDS <= len(caption.tokens) <= MAX_WORDS and all(caption.raw != other.raw for other in sentences):
             sentences.append(caption)
         if len(sentences) == captions:
             return sentences

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
-from pipeline.worlds.scenes.dataset_files import MOST_IMAGES, SEEDS
+from pipeline.worlds.scenes.dataset_files import MAX_IMAGES, SEEDS
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
@@ -61,8 +61,8 @@ def main() -> None:
     options = parser.parse_args()
     if not 0 <= options.seed < SEEDS:
         raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
-    if not 0 <= options.first < MOST_IMAGES:
-        raise UserError(f"--first {options.first}: give a whole number from 0 to {MOST_IMAGES - 1}")
+    if not 0 <= options.first < MAX_IMAGES:
+        raise UserError(f"--first {options.first}: give a whole number from 0 to {MAX_IMAGES - 1}")
     picture = draw_sheet(options.seed, options.first, columns=6, rows=3, side=176)
     with atomic_path(options.sheet) as path:
         picture.save(path, "PNG", optimize=True)

@@ -27,7 +27,7 @@ from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
-MOST_IMAGES = 1_000_000  # file names of images have six digits
+MAX_IMAGES = 1_000_000  # file names of images have six digits
 SEEDS = 2**63  # number of seeds; seeds from this number on repeat random numbers or raise an error
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
         )
     if images <= val + test:
         raise UserError(f"draw: val: {val} and test: {test} leave no training images of {images}; increase images")
-    if images > MOST_IMAGES:
-        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most {MOST_IMAGES}")
+    if images > MAX_IMAGES:
+        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most {MAX_IMAGES}")
     if not 32 <= size <= 1024:
         raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
 

@@ -5,9 +5,9 @@ facts that the caption states. A thing's facts are its category, count, colour a
 plain, and its size unless it is medium. Each pair of things with a relation, the setting, each landmark and the
 weather are facts, too.
 
-- A noun names the thing in its categories for which the largest number of its claims is true. That thing decides all
-  claims of the noun, except that "two people" may also be a man and a woman. A relation is true if it holds between
-  two such things.
+- A noun may name each thing in its categories for which the largest number of its claims is true. The first of these
+  things decides all claims of the noun, except that "two people" may also be a man and a woman. A relation is true if
+  it holds between two such things.
 - A claim counts once, however often it is repeated.
 - Only an unambiguous claim states a fact. "Animal", "several" or "on the sand" may be true, but state no fact.
 - A true relation states the relation of one pair of things, even if its nouns are ambiguous ("an animal").

@@ -226,7 +226,7 @@ class _Parser:
             _add(self.loose, [(ParsedClaim("action", entry.values), self.span)])
 
     def _end_noun_phrase(self) -> None:
-        """End the current noun phrase before a phrase that is neither a noun nor an attribute."""
+        """End the current noun phrase before a verb, a relation, or a claim about the scene."""
         self.attach_pending()
         if self.copula:
             self.copula, self.predicated = False, True

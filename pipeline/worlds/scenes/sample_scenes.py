@@ -31,8 +31,8 @@ class VariedFact(NamedTuple):
     """Fact in which the scenes or films of a neighbourhood differ, and its values there.
 
     A scene's fact is the colour, count, pose or pattern of a thing, or `arrangement`, the relation from the first thing
-    to the second. `colours` and `poses` are True where the first two things have exchanged colours or poses. Such
-    scenes differ only in the binding of attributes to things. A film's fact is the plan, side, gait or colour of an
+    to the second. `colours` and `poses` are True where the first two things have exchanged colours or poses. The
+    exchange changes only the binding of attributes to things. A film's fact is the plan, side, gait or colour of an
     actor, or the story, or the order.
     """
 
@@ -104,7 +104,7 @@ def _sample_thing(rng: np.random.Generator, name: str, setting: str, is_first: b
 
 
 def _list_arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
-    """Return the relations that can hold from the first thing to the second."""
+    """Return the possible arrangements: relations from the first thing to the second."""
     first_in_air, second_in_air = (thing.place == "air" for thing in things[:2])
     if first_in_air and second_in_air:
         return ("left_of", "right_of")

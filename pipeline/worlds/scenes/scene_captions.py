@@ -14,7 +14,7 @@ from pipeline.worlds.scenes.scene_facts import Scene, make_generator, pick, rela
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
-SHORTEST, LONGEST = 4, 15  # words of a caption
+MIN_WORDS, MAX_WORDS = 4, 15  # words of a caption
 FORMS = {  # relative probability of each sentence form
     "participle": 0.24,  # a dog running on the beach
     "progressive": 0.18,  # a dog is running on the beach
@@ -105,7 +105,7 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
         for _ in range(20):  # rephrase the same facts, so that the length limits do not bias the facts
             caption = _compose_caption(scene, plan, rng)
             is_new = all(caption.raw != other.raw for other in sentences)
-            if SHORTEST <= len(caption.tokens) <= LONGEST and is_new:
+            if MIN_WORDS <= len(caption.tokens) <= MAX_WORDS and is_new:
                 sentences.append(caption)
                 break
         if len(sentences) == captions:

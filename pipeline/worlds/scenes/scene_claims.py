@@ -19,7 +19,7 @@ ATTRIBUTE_OF: dict[str, str] = {  # the attribute of a thing to which each kind 
 
 
 class SceneClaims:
-    """Checker of captions' claims in M scenes with at most T things; results are cached by claim."""
+    """Checker of captions' claims in M scenes with at most T things, with a cache of results."""
 
     def __init__(self, scenes: Sequence[Scene]) -> None:
         self._scenes = scenes

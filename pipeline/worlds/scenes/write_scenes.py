@@ -36,12 +36,12 @@ def draw_scenes(
 ) -> dict[str, int]:
     """Draw the data set into the folder `root`, which is replaced once all images are drawn.
 
-    Images 0 … test−1 are the test split, the next `val` images the validation split, and the rest the training split.
-    Each image depends on its number and `seed` alone, not on the number of images or workers. By default, there is at
-    most one worker per available core. Images are `size` × `size` pixels. `annotate` writes further files from the
-    scenes with their captions, the splits and the seed; `further` are the names of these files. Returns counts: images,
-    train, val, test, captions, words. Raises UserError for impossible numbers, or if `root` holds other files than a
-    data set of scenes.
+    Images 0 … test−1 form the test split, the next `val` images form the validation split, and all others form the
+    training split. Each image depends on its number, `seed` and `size` alone, not on the number of images or workers.
+    By default, there is at most one worker per available core. Images are `size` × `size` pixels. `annotate` writes
+    further files from the scenes with their captions, the splits and the seed; `further` are the names of these files.
+    Returns counts: images, train, val, test, captions, words. Raises UserError for impossible numbers, or if `root`
+    holds other files than a data set of scenes.
     """
     check_sizes(images, size, val, test, seed)
     with replace_folder(Path(root), SCENES, further) as part:

@@ -179,7 +179,7 @@ MISTAKES = {
     "a number": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": 1}',
-        r'c.jsonl, row 2: the caption of "1" is empty$',
+        r'c.jsonl, row 2: the caption of "1" is empty; write one$',
     ),
     "no JSON": ("c.jsonl", '{"file": "001.png"\n', "c.jsonl.* JSON"),
     "no object": (  # pyarrow's reader of JSON Lines ends the process here

@@ -134,8 +134,8 @@ def test_failures_are_reported_first(world, tmp_path):
         cell["test"]["diversity"]["distinct_captions"] = 0.01
     (world.sweep / "cells.json").write_text(json.dumps(cells))
     html = write_page(world, tmp_path / "report")
-    assert "Nearly all captions of" in html[: html.index("<nav")]
-    assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
+    assert "hardly differ between images" in html[: html.index("<nav")]
+    assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Captions of")
 
 
 def test_the_page_shows_the_settings(full_html):
@@ -143,7 +143,7 @@ def test_the_page_shows_the_settings(full_html):
     assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
         "mle, luo",
         "4",
-        "derived from the curves",
+        "derived from the results",
     )
 
 
@@ -418,6 +418,11 @@ def test_tables_have_captions_and_scopes_and_images_have_descriptions(full_html)
     for chart in find_charts(page):
         assert chart["aria-labelledby"]
         assert chart["aria-describedby"]
+
+
+def test_the_description_of_the_drift_chart_names_the_table_of_drift(full_html):
+    description = re.search(r'<desc id="drift-chart-1-desc">(.*?)</desc>', full_html)[1]
+    assert "the table Drift of the listener: " in description
 
 
 def test_rows_of_every_table_have_equal_length(full_html):

@@ -278,7 +278,7 @@ def test_invalid_files_of_matlab_are_refused(folder, monkeypatch):
         calibrate("pair_pascal.mat")
     packed = zlib.compress(bytes(2**20), 9)
     bomb = good[:128] + struct.pack("<II", 15, len(packed)) + packed
-    monkeypatch.setattr(pascal_50s, "MOST_BYTES", 2**20 - 1)
+    monkeypatch.setattr(pascal_50s, "MAX_UNPACKED_BYTES", 2**20 - 1)
     (folder / "pair_pascal.mat").write_bytes(bomb)
     with pytest.raises(UserError, match=r"its variables have more than 1,048,575 bytes"):
         calibrate("pair_pascal.mat")

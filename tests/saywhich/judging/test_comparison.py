@@ -111,7 +111,7 @@ def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
     ("verdict", "needed", "sentence"),
     [
         ("better", None, "better"),
-        ("open", None, "open: there is no difference to decide"),
+        ("open", None, "open: the difference is too small to decide"),
         ("open", 1357, "open: about 1,400 images would decide it"),
         ("open", 3 * 10**6, "open: millions of images would decide it"),
     ],

@@ -78,7 +78,7 @@ def open_page(browser, pages):
 def test_the_headline_has_the_number_with_its_interval(open_page):
     page = open_page("judged")
     line = page.locator(".finding").inner_text()
-    assert line.startswith("By the captions of captions, colours ranks ")
+    assert line.startswith("colours ranks the right image first ")
     assert "% [" in line
     assert line.endswith(" %).")
     assert page.locator(".charts figure").count() == 2  # one per judge

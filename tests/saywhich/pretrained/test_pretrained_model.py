@@ -19,7 +19,7 @@ from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
 from saywhich.pretrained.pretrained_model import PretrainedModel
-from saywhich.pretrained.pretrained_speaker import LARGEST, GenerationSettings, PretrainedSpeaker
+from saywhich.pretrained.pretrained_speaker import MAX_PIXELS, GenerationSettings, PretrainedSpeaker
 from saywhich.server import make_app
 
 
@@ -118,10 +118,10 @@ def test_settings_are_the_models_own(model, photos):
 
 def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
     large = model.speaker.prepare(Image.new("RGB", (6000, 3000))).image
-    assert LARGEST * 0.99 < large.width * large.height <= LARGEST
+    assert MAX_PIXELS * 0.99 < large.width * large.height <= MAX_PIXELS
     assert large.width / large.height == pytest.approx(2, abs=0.01)
     assert model.speaker.prepare(Image.new("RGB", (20_000, 1))).image.size == (20_000, 1)
-    assert model.speaker.prepare(Image.new("RGB", (2 * LARGEST, 1))).image.size == (LARGEST, 1)
+    assert model.speaker.prepare(Image.new("RGB", (2 * MAX_PIXELS, 1))).image.size == (MAX_PIXELS, 1)
 
 
 def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):

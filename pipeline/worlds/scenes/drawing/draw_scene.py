@@ -48,7 +48,7 @@ TINT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, g
 def draw_scene(scene: Scene, seed: int, index: int, size: int) -> Image.Image:
     """Return the image of `scene`, (size, size) RGB.
 
-    Details that no fact fixes (clouds, faces) depend on (seed, index).
+    The random generator of (seed, index) draws the details that no fact fixes (clouds, faces).
     """
     rng = make_generator(seed, index, 1)
     side = size * SUPERSAMPLING

@@ -10,6 +10,7 @@ from plain import plain_unroll
 
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.models.kernels.dispatch import accelerate_decoder
+from pipeline.models.kernels.recurrence import run_in_parallel
 from pipeline.models.unroll import generate, teacher_force
 
 
@@ -85,3 +86,9 @@ def test_nan_in_one_half_of_the_maxout_is_kept(speaker_and_batch, half):
         speaker.from_regions.bias[half * speaker.hidden] = torch.nan
     log_probs = teacher_force(speaker, batch).log_probs
     assert log_probs[:, 0].isnan().all()
+
+
+def test_parts_divide_no_image_and_no_captions_are_one_empty_part(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert run_in_parallel(torch.empty(0, dtype=torch.long), lambda part: part) == [(0, 0)]
+    assert run_in_parallel(torch.tensor([4, 4, 5]), lambda part: part) == [(0, 2), (2, 3)]
