@@ -2,8 +2,8 @@
 
 Three times are measured for each extractor. The first is that of the network alone on prepared images in memory. The
 second is that of the whole extraction of the same images from files into a store, without the loading of the network.
-The third is that of decoding and preprocessing on one core.
-Weights are random, since speed does not depend on them. Run on an idle machine:
+The third is that of decoding and preprocessing in one process.
+Weights are random: the speed of all networks but Faster R-CNN does not depend on them. Run on an idle machine:
 
     python -m benchmarks.extraction FOLDER [--count 512] [--batch 32] [--networks resnet101 open_clip/ViT-B-32 …]
 """

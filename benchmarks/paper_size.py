@@ -21,14 +21,14 @@ IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
 
 
 SHAPES = ((128, 512, WORDS), (2048, 512, WORDS), (BATCH * REGIONS, SIZE, 512), (128, 512, 2560))
-EOS_PROBABILITIES = {16: 0.0, 10: 0.065}
-"""Mean length of captions of at most 16 words → probability of EOS after each word."""
+EOS_ODDS = {16: 0.0, 10: 0.065}
+"""Mean length of captions of at most 16 words → odds of EOS at each step."""
 
 
 def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
-    """Return random agents whose captions have `length` words on average, and a batch of captions of that length.
+    """Return random agents whose sampled captions have about `length` words, and a batch of captions of that length.
 
-    `length` is a key of `EOS_PROBABILITIES`.
+    `length` is a key of `EOS_ODDS`.
     """
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
@@ -50,13 +50,13 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
         captions,
     )
     with torch.no_grad():
-        speaker.logit.bias[0] = float(np.log(max(EOS_PROBABILITIES[length], 1e-12) * WORDS))
+        speaker.logit.bias[0] = float(np.log(max(EOS_ODDS[length], 1e-12) * WORDS))
     texts = TextScorer(str, lambda image: [])
     return Agents(speaker.to(device), listener.to(device), cider, texts), example.to(device)
 
 
 def measure_matmul_rate(device: str) -> float:
-    """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
+    """Return this machine's current floating-point operations per second in the fastest of the products in SHAPES.
 
     On a CPU, torch's own library and oneDNN are tried. Afterwards, the library that training uses is set.
     """
@@ -70,13 +70,13 @@ def measure_matmul_rate(device: str) -> float:
     matmul_precision.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
         f"{device}, {torch.get_num_threads()} thread(s), matrix products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
-        f"batch {BATCH}; library in use: {matmul_precision.get_current_precision()}"
+        f"batch {BATCH}; float32 matmul precision: {matmul_precision.get_current_precision()}"
     )
     return max(rates)
 
 
 def measure_fastest(call: Callable[[], object], device: str, times: int) -> float:
-    """Return the seconds of the fastest of `times` calls after a warm-up; CPU seconds with one thread on the CPU."""
+    """Return the seconds of the fastest of `times` calls after a warm-up; on one thread of a CPU, processor seconds."""
     clock = time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
     spent = []
     for _ in range(times + 1):

@@ -17,11 +17,11 @@ from pipeline.runtime.memory import explain_memory_error
 from pipeline.runtime.signals import StopRequest, raise_requests
 from saywhich.outputs import drop_output
 
-# each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
-# status
+# each command is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the
+# exit status
 COMMANDS = {
     "caption": "caption photos, and distinguish each from others",
-    "find": "find photos by words",
+    "find": "retrieve photos by a text",
     "judge": "measure how distinctive captions are, by judges that did not generate them",
     "compare": "compare caption files by paired differences",
     "bags": "find groups of look-alike photos, on which captions are tested",
@@ -39,9 +39,11 @@ MEMORY_REMEDY = "ask for fewer samples, beams or tokens, smaller batches, or a s
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: done. 1: done, except for photos that could not be read, or whose caption could not be written. 2: an error of
-    the user or of the system, printed in one line. 128 + signal: ended by this signal, 130 by Ctrl-C and 143 by
-    SIGTERM. Raises SystemExit for --help, and with 2 for a wrong option.
+    The status is 0 after success, and where the reader of the output closes it. It is 1 if a photo could not be read,
+    or its caption could not be written. It is 2 for an error, which is printed in one line. After a signal it is 128 +
+    the signal's number: 130 for Ctrl-C and 143 for SIGTERM.
+
+    Raises SystemExit for --help, and with 2 for a wrong option.
     """
     for stream in (sys.stdout, sys.stderr):
         # print a character that the terminal's encoding lacks as its escape sequence

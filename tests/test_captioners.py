@@ -110,6 +110,7 @@ def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
     texts.score(meteor, torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
     assert scored[0] == "a red whites on unk"
+    assert scored[1].split()
     assert set(scored[1].split()) <= {*WORDS}
 
 

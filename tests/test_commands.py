@@ -26,9 +26,13 @@ RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}
 
 
 def read_commands(path: Path) -> list[list[str]]:
-    """Return the words of each command in a document's blocks of shell."""
-    lines = "\n".join(BLOCK.findall(path.read_text(encoding="utf-8"))).replace("\\\n", " ").splitlines()
-    parts = [part for line in lines for part in re.split(r"&&|;|\|", re.sub(r"(^| )#.*", "", line))]
+    """Return the words of each command in a document's blocks of shell.
+
+    A bar within brackets separates alternatives, and a line that begins with a bracket continues the line before.
+    """
+    blocks = "\n".join(BLOCK.findall(path.read_text(encoding="utf-8")))
+    lines = re.sub(r"\\\n|\n +(?=\[)", " ", blocks).splitlines()
+    parts = [part for line in lines for part in re.split(r"&&|;| \| (?![^\[]*\])", re.sub(r"(^| )#.*", "", line))]
     return [words for part in parts if (words := shlex.split(part))]
 
 
@@ -88,6 +92,16 @@ def test_every_command_of_the_documents_exists(path):
         if missing := find_unknown_names(command, document_profiles):
             found.append(f"{shlex.join(command)}: {missing}")
     assert found == []
+
+
+def test_commands_end_at_pipes_and_continue_over_alternatives(tmp_path):
+    text = (
+        "```sh\nsaywhich find A|B [--x [--y] | --z]\n    [--v | --w] # note\nmake a | tee b && dvc repro \\\n c\n```\n"
+    )
+    (tmp_path / "page.md").write_text(text)
+    assert [" ".join(words) for words in read_commands(tmp_path / "page.md")] == [
+        "saywhich find A|B [--x [--y] | --z] [--v | --w]", "make a", "tee b", "dvc repro c",
+    ]  # fmt: skip
 
 
 def test_an_unknown_command_in_a_document_is_detected():

@@ -62,6 +62,9 @@ def test_dialogs_are_prepared_with_the_captions_that_their_images_have(world):
     assert (dialogs.answers[:, -1] == 0).all()
     captions = pq.read_table(world / "data/prepared/captions.parquet")
     assert len(captions) == 5 * 40
+    tokens = captions["tokens"].to_pylist()
+    for image, padded in enumerate(dialogs.captions.tolist()):
+        assert [token for token in padded if token] in tokens[5 * image : 5 * image + 5]
     assert dialogs.relevance is not None
     known = np.isfinite(dialogs.relevance)
     assert known.any()

@@ -154,17 +154,22 @@ def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
     """Compare the method's weights in the folder `out` with those of a run that was interrupted and resumed."""
     train_step, steps = Training.train_step, []
 
+    def record_step(self, batch) -> None:
+        steps.append(self.step)
+        train_step(self, batch)
+
     def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(self.step)
-        train_step(self, batch)
+        record_step(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "train_step", interrupt_third_step)
         assert run_stage("train", "--method", name, "--out", "resumed") == 130
-    assert list(Path("data/checkpoints").glob("*/step-*"))
-    assert run_stage("train", "--method", name, "--out", "resumed") == 0
+        assert list(Path("data/checkpoints").glob("*/step-*"))
+        patch.setattr(Training, "train_step", record_step)
+        assert run_stage("train", "--method", name, "--out", "resumed") == 0
+    assert steps[:3] == [0, 1, 2], "the resumed run must begin with the third step"
     whole, resumed = (Path(out, "weights.safetensors").read_bytes() for out in ("out", "resumed"))
     assert whole == resumed
 

@@ -77,4 +77,5 @@ def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, ca
 
 def test_a_missing_run_is_reported_in_one_line(tmp_path, capsys):
     assert main(["--trained", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    missing = tmp_path / "pretrained/speaker/weights.safetensors"
+    assert capsys.readouterr().err == f"{missing}: no such weights; run the stage that trains them first\n"

@@ -94,7 +94,6 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert read_captions("guidance") != guided
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("replaceable_speaker")
 def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(capsys):
     dropout_options = ["--set", "pretrain.speaker.image_dropout=0.3"]
@@ -123,7 +122,6 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(capsys):
     assert "|guidance=3|" in read_metrics("mle")["signature"]
 
 
-@pytest.mark.slow
 def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
     run_method("mle")
     assert "rerank" not in read_metrics("mle")["signature"]

@@ -163,6 +163,7 @@ def find_noun_phrases(tree: ast.Module) -> list[str]:
 
 
 def test_docstrings_of_functions_open_with_a_verb():
+    """The test recognises noun phrases by their determiner alone."""
     text = 'def open_file():\n    """The open file."""\ndef test_x():\n    """The file is open."""\n'
     assert find_noun_phrases(ast.parse(text)) == ["The open file."]
     assert [

@@ -294,7 +294,7 @@ def test_the_guides_example_is_a_method(toy):
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
 
 
-def test_default_settings_are_the_papers(toy):
+def test_default_settings_are_the_papers():
     """PAPERS.md states where papers and published code differ, as for the margin."""
     expected = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
@@ -304,7 +304,6 @@ def test_default_settings_are_the_papers(toy):
     }  # fmt: skip
     objective = Objective()
     assert {name: getattr(objective, name) for name in expected} == expected
-    assert METHODS["luo"](toy.agents(), objective, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
 
 
 def test_every_relaxing_channel_has_the_eos_gradient_of_the_objective(toy):

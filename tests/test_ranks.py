@@ -81,8 +81,16 @@ class RankBatches(ToyBatches):
 def train_method(
     name: str, toy, folder: Path | None = None, interrupt_at: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Train a method; return its weights and the last value of each metric except times."""
+    """Train a method; return its weights and the last value of each metric except times.
+
+    With a checkpoint in `folder`, the method's own weights are zeros, which the checkpoint must replace.
+    """
     method = make_methods(toy)[name]
+    if folder is not None and Checkpoints(folder).load_latest() is not None:
+        with torch.no_grad():
+            for module in method.modules().values():
+                for weight in module.parameters():
+                    weight.zero_()
     training = Training(method, RankBatches(toy, interrupt_at), OPTIMISATION, seed=4, device=torch.device("cpu"))
     logged: dict[str, float] = {}
     training.record = lambda metrics, step: logged.update(metrics)

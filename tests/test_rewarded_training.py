@@ -107,20 +107,24 @@ def test_an_interrupted_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     assert run_stage("train", *options, "--out", "whole") == 0
     train_step, steps = Training.train_step, []
 
+    def record_step(self, batch) -> None:
+        steps.append(self.step)
+        train_step(self, batch)
+
     def interrupt_third_step(self, batch) -> None:
         if len(steps) == 2:
             raise KeyboardInterrupt
-        steps.append(self.step)
-        train_step(self, batch)
+        record_step(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "train_step", interrupt_third_step)
         assert run_stage("train", *options, "--out", "resumed") == 130
-    assert list(Path("data/checkpoints").glob("*/step-*"))
-    assert run_stage("train", *options, "--out", "resumed") == 0
+        assert list(Path("data/checkpoints").glob("*/step-*"))
+        patch.setattr(Training, "train_step", record_step)
+        assert run_stage("train", *options, "--out", "resumed") == 0
     first, second = (Path(out, "weights.safetensors").read_bytes() for out in ("whole", "resumed"))
     assert first == second
-    assert steps == [0, 1]
+    assert steps == [0, 1, 2, 3]  # the resumed run begins with the third step
 
 
 def catch_training_error(capsys, *arguments: str) -> str:

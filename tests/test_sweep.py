@@ -301,5 +301,6 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     write_params(tmp_path)
     monkeypatch.setenv("SAYWHICH_CORES", "two")
     assert estimate.main([]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    assert capsys.readouterr().err == "SAYWHICH_CORES = two: give a whole number of cores, 1 or more\n"
     assert grid_cells.main(["tell"]) == 2
+    assert capsys.readouterr().err == "usage: python -m pipeline.workflow.grid_cells gather FOLDER\n"

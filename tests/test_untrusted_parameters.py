@@ -212,7 +212,7 @@ def test_no_image_is_read_outside_the_folder_of_images(tmp_path, form, file):
     folder.mkdir()
     arguments = write_corpus(folder, form, file.format(tmp_path))
     (folder / "images/link.png").symlink_to(tmp_path / "secret.png")
-    with pytest.raises(UserError, match="outside"):
+    with pytest.raises(UserError, match=r"(lies|leads) outside "):  # `tmp_path` holds the word "outside", too
         read_corpus("x", form, folder, images=folder / "images", **arguments)
 
 

@@ -369,15 +369,18 @@ def test_a_killed_training_resumes_to_the_same_bits(world, tmp_path):
     settings = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0"}
     succeed(world[0], *command, "--out", str(tmp_path / "whole"), **settings)
     killed = 0
-    for min_step in (1, 30, 60):
+    for kept_step, min_step in ((0, 1), (1, 30), (30, 60)):
+        steps = []  # steps of the newest checkpoint; a run that began at step 0 would remove the later checkpoints
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **settings}
         with subprocess.Popen([*command, "--out", str(tmp_path / "killed")], cwd=world[0], env=environment) as process:
             while process.poll() is None:
-                if max(map(read_step, (world[0] / "data/checkpoints").glob("*/step-*")), default=0) >= min_step:
+                steps.append(max(map(read_step, (world[0] / "data/checkpoints").glob("*/step-*")), default=0))
+                if steps[-1] >= min_step:
                     process.send_signal(signal.SIGKILL)
                     break
                 time.sleep(0.005)
             killed += process.wait() == -signal.SIGKILL
+        assert min(steps) >= kept_step
         assert not (tmp_path / "killed" / "weights.safetensors").exists()
     assert killed == 3
     succeed(world[0], *command, "--out", str(tmp_path / "killed"), **settings)

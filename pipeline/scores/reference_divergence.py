@@ -24,10 +24,10 @@ ROWS = 256  # distributions that are computed at a time
 class ReferenceDivergence:
     """Minus KL(speaker ‖ reference) of a sampled caption, in nats: the sum over its tokens, first EOS included.
 
-    At each token the divergence is exact, a sum over the vocabulary given the previous tokens. Its mean over sampled
-    captions is an unbiased estimate of the divergence of whole captions. With `ScoreFunction` and the reduction
-    "words", the gradient is unbiased, too. It flows through the distributions at the sampled prefixes, and through the
-    probability of the prefixes.
+    At each token the divergence is exact, a sum over the vocabulary given the previous tokens. The score's mean over
+    sampled captions is an unbiased estimate of minus the divergence of whole captions. The gradient flows through the
+    distributions at the sampled prefixes, and by `ScoreFunction` through the probability of the prefixes. With the
+    reduction "words", it is a gradient per token: times the mean number of tokens, it estimates that of the divergence.
 
     The reference has no dropout. The divergence from the initial speaker is 0 at first if the speaker has no dropout.
     """
@@ -39,7 +39,7 @@ class ReferenceDivergence:
         return -self.per_token(message, batch).sum(1)
 
     def per_token(self, message: Message, batch: Batch) -> Tensor:
-        """Compute the divergence at each token, (N, T), 0 after the first EOS; differentiable in the logits."""
+        """Compute the divergence at each token, (N, T), 0 after the first EOS. The result has gradients."""
         assert message.logits is not None, "expected a message of sampled captions"
         own = message.logits()
         other = compute_forced_logits(self.reference.to(batch.device), batch, message, own.positions)
@@ -51,7 +51,7 @@ class ReferenceDivergence:
 
 
 def compute_divergence(logits: Tensor, reference: Tensor) -> Tensor:
-    """Compute KL(p ‖ q) (M,) of the distributions with `logits` and `reference` (M, V); no gradient to `reference`."""
+    """Compute KL(p ‖ q) (M,) of distributions with logits (M, V + 1); `reference` receives no gradient."""
     return cast(Tensor, _Divergence.apply(logits, reference))
 
 
@@ -74,7 +74,7 @@ class _Divergence(Function):
 
 
 def _compute_ratios(logits: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield log p and log p − log q, each (ROWS, V), of ROWS distributions at a time."""
+    """Yield log p and log p − log q, each (m, V + 1), of m ≤ ROWS distributions at a time."""
     for own, other in zip(logits.split(ROWS), reference.split(ROWS), strict=True):
         log_p = own.log_softmax(1)
         yield log_p, log_p - other.log_softmax(1)

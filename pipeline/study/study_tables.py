@@ -23,7 +23,7 @@ from pipeline.study.rater_answers import Answers, read_answers
 ANSWERS = "answers"  # the report reads answers from this folder of a study
 VOTES = TableColumn("votes", show=lambda result: f"{result.votes.sum():.0f}")
 CORRELATION = TableColumn(
-    "votes alike", show=lambda result: format_sign(format_number(result.intraclass_correlation, 2))
+    "intraclass correlation", show=lambda result: format_sign(format_number(result.intraclass_correlation, 2))
 )
 
 
@@ -44,16 +44,17 @@ def _build_game_table(games: Sequence[GameResult]) -> Table:
         value, low, high = compute_success_rate(getattr(result, field))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
-    columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
+    columns = [TableColumn(name) for name in ("rounds", "photos", "person, %", "listener, %", "p", "seconds")]
     rows: list[list[str]] = []
     for result in games:
         rates = [format_rate(result, field) for field in ("person", "listener")]
         counts = [str(len(result.person)), f"{result.photos:.1f}"]
         rows.append([result.model, *counts, *rates, _format_p(result.p), f"{result.seconds:.1f}"])
     notes = [
-        "Right photos, in percent, with exact 95% intervals over rounds; p: McNemar's exact test of person against "
-        "listener on the same rounds; photos: mean number in a round; seconds: median. Rounds that were saved twice "
-        "count once."
+        "Percentages are of right photos, with exact 95% intervals over rounds. p is McNemar's exact test of person "
+        "against listener on the same rounds.",
+        "*Photos* is the mean number in a round, and *seconds* is the person's median. Rounds that were saved twice "
+        "count once.",
     ]
     return Table(
         "game",
@@ -71,9 +72,9 @@ def _build_retrieval_table(answers: Answers) -> Table | None:
         return None
     base = next((result for result in results if result.method == REFERENCE), results[0])
     others = [result for result in results if result is not base]
-    gaps = {result.method: compute_majority_difference(result, base) for result in others}
-    p_values = dict(zip(gaps, adjust_p_values([p for _, p in gaps.values()]), strict=True))
-    chance = dict(
+    differences = {result.method: compute_majority_difference(result, base) for result in others}
+    p_values = dict(zip(differences, adjust_p_values([p for _, p in differences.values()]), strict=True))
+    chance_p_values = dict(
         zip((result.method for result in results), adjust_p_values([result.p for result in results]), strict=True)
     )
     name = replace_method_names(base.method)
@@ -81,17 +82,19 @@ def _build_retrieval_table(answers: Answers) -> Table | None:
         TableColumn("pairs", show=lambda result: str(result.images)),
         VOTES,
         TableColumn("majority right, %", show=lambda result: _format_share(result.by_majority)),
-        TableColumn("p, chance", show=lambda result: _format_p(chance[result.method])),
+        TableColumn("p, chance", show=lambda result: _format_p(chance_p_values[result.method])),
         TableColumn(
             f"− {name}",
-            show=lambda result: _format_share(gaps[result.method][0], sign=True) if result is not base else None,
+            show=lambda result: _format_share(differences[result.method][0], sign=True) if result is not base else None,
         ),
         TableColumn("p", show=lambda result: _format_p(p_values[result.method]) if result is not base else None),
         TableColumn("single vote right, %", show=lambda result: _format_share(result.by_vote)),
         CORRELATION,
     ]
-    caption = f"Which of two similar images does a caption describe? Methods of similar {task.alike_in}, {task.at:.3f}"
-    note = f"p beside a difference: McNemar's exact test against {name}, Holm-adjusted, too"
+    caption = (
+        f"Which of two similar images does a caption describe? The methods have similar {task.alike_in} ({task.at:.3f})"
+    )
+    note = f"The p beside a difference is of McNemar's exact test against {name}, Holm-adjusted, too."
     return _build_table("study_retrieval", caption, columns, results, answers, RETRIEVAL, note)
 
 
@@ -107,10 +110,10 @@ def _build_naturalness_table(answers: Answers) -> Table | None:
     columns = [
         TableColumn("images", show=lambda result: str(result.images)),
         VOTES,
-        TableColumn("majority prefers it, %", show=lambda result: _format_share(result.by_majority)),
+        TableColumn("majority for the method, %", show=lambda result: _format_share(result.by_majority)),
         TableColumn("p", show=lambda result: _format_p(p_values[result.method])),
         TableColumn(
-            "minus that for the reference",
+            "method − reference, points",
             show=lambda result: format_sign(f"{2 * result.by_majority.value - 100:+.1f}"),
         ),
         TableColumn("single vote, %", show=lambda result: _format_share(result.by_vote)),
@@ -119,9 +122,9 @@ def _build_naturalness_table(answers: Answers) -> Table | None:
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {replace_method_names(reference)}? "
-        f"Methods of similar {task.alike_in}, {task.at:.1f}"
+        f"The methods have similar {task.alike_in} ({task.at:.1f})"
     )
-    note = "images on which both captions are equal have no question"
+    note = "Images on which both captions are equal have no question."
     return _build_table("study_naturalness", caption, columns, results, answers, NATURALNESS, note)
 
 
@@ -137,10 +140,10 @@ def _build_table(
     votes = answers.get_votes(task)
     raters = len({vote.rater for vote in votes})
     notes = [
-        f"Raters: {raters}; Krippendorff's α {format_number(compute_agreement(votes), 2)}; "
-        f"[95% interval over resampled images]; "
-        f"p of exact binomial tests of majorities, Holm-adjusted; {note}; "
-        "votes alike: the correlation of two votes on one image.",
+        f"There are {raters} raters; Krippendorff's α is {format_number(compute_agreement(votes), 2)}. Brackets are "
+        "95% intervals over resampled images.",
+        f"p is of exact binomial tests of majorities, Holm-adjusted. {note}",
+        "The intraclass correlation is that of two votes on one image.",
         *answers.notes,
     ]
     formatters: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]

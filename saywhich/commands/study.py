@@ -85,7 +85,7 @@ def add(parser: ArgumentParser) -> None:
         type=_parse_share,
         default=0.0,
         metavar="X",
-        help="the correlation of two votes, which `read` prints as votes alike",
+        help="the intraclass correlation of two votes, which `read` prints",
     )
 
 

@@ -1,3 +1,5 @@
+"""The commands `saywhich caption` and `find`: outputs, one-line errors, signals, and the cache of embeddings."""
+
 import base64
 import csv
 import json

@@ -1,3 +1,5 @@
+"""Exported models: equal captions, model cards, digests, killed exports, and the model that MLflow serves."""
+
 import base64
 import json
 import os

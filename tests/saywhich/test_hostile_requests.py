@@ -127,7 +127,8 @@ def test_work_ends_soon_after_its_client_disconnects_or_its_time_is_over(model, 
     body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
     app = make_app({"model": model})
     queues[0]._seconds = 600 if disconnects else 0.5
-    call_app(app, body, wait_and_disconnect if disconnects else wait_forever)
+    answer = call_app(app, body, wait_and_disconnect if disconnects else wait_forever)
+    assert answer[0]["status"] == 504
     answered.set()
     queues[0]._seconds = 600
     assert call_app(app, hostile.make_normal_body(), wait_forever)[0]["status"] == 200

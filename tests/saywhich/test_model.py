@@ -1,3 +1,5 @@
+"""Trained models in Python: features, captions, scores and search, and one-line errors."""
+
 import dataclasses
 import doctest
 import io

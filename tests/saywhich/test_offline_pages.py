@@ -38,5 +38,7 @@ def test_axe_finds_no_fault_and_no_element_is_wider_than_the_screen(browser, pag
         page.goto(url)
         page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[screen]["width"]
-        assert page.locator("main img").evaluate_all("all => all.every(each => each.naturalWidth > 0)")
+        assert page.locator("main img").evaluate_all(
+            "all => all.length > 0 && all.every(each => each.naturalWidth > 0)"
+        )
         assert [found["id"] for found in axe.Axe().run(page).response["violations"]] == []

@@ -125,7 +125,8 @@ def test_a_frozen_speaker_has_its_methods_captions_and_the_adapted_listener(full
     own, adapted = ("judges", "own"), ("judges", "adapted")
     for split in ("val", "test"):
         run, source = frozen.get_points("frozen_luo")[0].runs[1], results.get_points("luo")[0].runs[1]
-        for keys in (("text_to_image", "R@10"), ("image_to_text", "R@1")):
+        for keys in (("text_to_image", "mean_rank"), ("image_to_text", "mean_rank")):
+            assert source.value(split, *own, *keys) != source.value(split, *adapted, *keys)
             assert run.value(split, *own, *keys) == source.value(split, *adapted, *keys)
             assert run.value(split, *own, "human", *keys) == source.value(split, *adapted, "human", *keys)
             assert run.value(split, "judges", "judge", *keys) == source.value(split, "judges", "judge", *keys)
@@ -229,7 +230,7 @@ def test_entries_of_another_form_are_refused(world, make_cell, name):
         entry[name] = ["judges"]
     world.write([], [])
     (world.sweep / "cells.json").write_text(json.dumps([entry]))
-    with pytest.raises(UserError, match=rf"cells\.json: expected .*{name}.* again"):
+    with pytest.raises(UserError, match=rf"cells\.json: expected .*\b{name}\b.* again"):
         read_results(world.sweep, [])
 
 

@@ -147,8 +147,8 @@ def backpropagate_through_noise(index: torch.Tensor, temperature: float) -> torc
 def test_gumbel_rao_has_the_mean_gradient_of_gumbel_only_without_a_gradient_through_the_noise():
     """A public implementation contradicts the paper's text (§3.2), and the implementation is right.
 
-    The measured mean gradients are (−.084, .074, −.052, .062) without a gradient through the noise, and
-    (−.011, .038, −.032, .005) with this gradient.
+    The measured mean gradient of Gumbel is (−.084, .074, −.052, .062). That of Gumbel-Rao is
+    (−.083, .073, −.054, .064) without a gradient through the noise, and (−.011, .038, −.032, .005) with this gradient.
     """
     gumbel = backpropagate(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7), 9))
     index, noise = draw_tokens(GumbelRao(temperature=0.7, k=1))
@@ -198,10 +198,5 @@ def test_the_smallest_and_largest_uniform_numbers_give_finite_shares():
 
 
 def test_the_default_temperature_is_1():
-    logits, noise, index = torch.tensor([[0.1, 0.7, 0.2]]), torch.zeros(1, 100, 3), torch.tensor([1])
     for channel in (Gumbel, ReinMax, GumbelRao):
-        draws = noise[:, 0] if channel is Gumbel else noise
         assert channel(2) == channel(2, temperature=1.0)
-        torch.testing.assert_close(
-            channel(2).relax(logits, draws, index), channel(2, temperature=1.0).relax(logits, draws, index)
-        )

@@ -45,6 +45,7 @@ def add_option(channel):
 def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
     extended = add_option(channel)
     assert repr(extended) != repr(channel)
+    assert extended.rng_key == channel.rng_key  # the captions of Greedy, Beam and TeacherForcing do not depend on it
     speaker = toy.agents(dropout=0.3).speaker.train()
     generated = [StepRollouts(speaker, toy.batch(), 1).get_message(each).tokens for each in (channel, extended)]
     assert torch.equal(*generated)

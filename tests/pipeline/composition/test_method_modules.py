@@ -1,10 +1,10 @@
 """Methods are found in pipeline/methods and in the packages of slices."""
 
-from pipeline.composition.method_modules import find_method_modules
+from pipeline.composition.method_modules import PIPELINE, find_method_modules
 
 
 def test_methods_of_the_core_and_of_slices_are_found():
     modules = find_method_modules()
     assert modules["luo"] == "pipeline.methods.luo"
     assert modules["visual_dialog"] == "pipeline.dialog.methods.visual_dialog"
-    assert all(name == module.rpartition(".")[2] for name, module in modules.items())
+    assert modules.keys() == {path.stem for path in PIPELINE.glob("**/methods/*.py")} - {"__init__"}

@@ -155,7 +155,7 @@ def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, for
 def test_an_archive_with_an_unsafe_path_is_refused_even_if_the_path_is_not_unpacked(
     tmp_path, form, check_refusal, name
 ):
-    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
+    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside")
 
 
 def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, check_refusal):
@@ -360,7 +360,7 @@ def test_an_interrupted_run_leaves_nothing_and_the_next_run_removes_an_old_part(
     assert sorted(os.listdir(tmp_path)) == ["a.zip", "out"]
 
 
-def test_an_existing_folder_is_not_overwritten(tmp_path, check_refusal):
+def test_an_existing_folder_is_not_overwritten(tmp_path):
     (tmp_path / "inside" / "out").mkdir(parents=True)
     (tmp_path / "inside" / "out" / "mine.jpg").write_bytes(b"mine")
     archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))

@@ -236,7 +236,7 @@ def test_a_refused_connection_is_reported(fetch_body):
         fetch_body(url="http://127.0.0.1:1/a.zip")
 
 
-def test_a_silent_server_fails_the_attempt(web, fetch_body):
+def test_a_silent_server_fails_the_attempt(web, fetch_body, capsys):
     resume = threading.Event()
 
     def stall(request, body):
@@ -250,6 +250,7 @@ def test_a_silent_server_fails_the_attempt(web, fetch_body):
         assert fetch_body(stall, timeout=1.0).read_bytes() == BODY
     finally:
         resume.set()
+    assert "the connection broke (timed out); next attempt" in capsys.readouterr().err
 
 
 def test_attempts_with_progress_do_not_count_as_failed(web, fetch_body, monkeypatch):
@@ -287,12 +288,19 @@ def test_a_failed_write_is_reported_and_the_downloaded_part_is_kept(web, fetch_b
 
 
 def test_an_interrupted_download_leaves_a_partial_file_and_its_version(web, fetch_body, tmp_path, monkeypatch):
-    def interrupt(response, size):
-        raise KeyboardInterrupt
+    read, sizes = module._read, []
+
+    def interrupt_second_read(response, size):
+        sizes.append(size)
+        if len(sizes) == 2:
+            raise KeyboardInterrupt
+        return read(response, size)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_read", interrupt)
+        patch.setattr(module, "CHUNK", 30_000)
+        patch.setattr(module, "_read", interrupt_second_read)
         with pytest.raises(KeyboardInterrupt):
             fetch_body()
     assert list_files(tmp_path / "downloads" / "a.zip") == ["a.zip.etag", "a.zip.part"]
     assert fetch_body().read_bytes() == BODY
+    assert web.ranges() == [None, "bytes=30000-"]

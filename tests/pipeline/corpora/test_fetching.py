@@ -224,7 +224,7 @@ def test_a_run_is_refused_while_another_run_fetches(corpus):
     fcntl = pytest.importorskip("fcntl")
     corpus.downloads.mkdir()
     with open(corpus.downloads / ".lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH)  # a run needs the lock for itself, so that a shared lock refuses it, too
         with pytest.raises(UserError, match="another run is fetching into it"):
             corpus.fetch()
     assert not corpus.out.exists()

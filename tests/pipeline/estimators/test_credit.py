@@ -85,9 +85,10 @@ def test_the_credit_of_empty_captions_is_their_score(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 100.0
-    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), TokenCount()
-    value = score(rollouts.get_message(CHANNEL), rollouts.batch)
-    assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
+    rollouts, value = StepRollouts(agents.speaker, toy.batch(), seed=1), torch.arange(16.0)
+    assert not rollouts.get_message(CHANNEL).tokens.any()
+    # the continuations of an empty caption would all have the score 1
+    assert torch.equal(MonteCarloCredit(2)(value, TokenCount(), CHANNEL, rollouts), value.unsqueeze(1))
 
 
 def test_speaker_and_critic_share_the_continuations(rollouts):

@@ -27,21 +27,22 @@ from pipeline.training.optimisation import Optimisation
 
 
 class FixedLogOdds:
-    """Log-odds of 1, 2, 3, … for human captions, and of −.5 for all other captions."""
+    """Log-odds of −2, −1, 0, … for human captions, and of −.5 for all other captions."""
 
     differentiable = False
 
     def __call__(self, message, batch):
         human = message.tokens is batch.captions
-        return torch.arange(1.0, 1 + len(message)) if human else torch.full((len(message),), -0.5)
+        return torch.arange(-2.0, len(message) - 2) if human else torch.full((len(message),), -0.5)
 
 
 def test_the_loss_is_the_cross_entropy_of_both_classes_and_the_accuracy_the_share_of_correct_captions(toy):
     rollouts = StepRollouts(None, toy.batch(), seed=0)
     loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(FixedLogOdds(), rollouts)
-    human_loss = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
+    human_loss = sum(log(1 + exp(-odds)) for odds in range(-2, 6)) / 8
     assert float(loss) == pytest.approx((human_loss + log(1 + exp(-0.5))) / 2)
-    assert float(report["accuracy"]) == 1
+    assert float(report["accuracy"]) == (5 + 8) / 16  # five human captions have positive log-odds
+    assert float(report["people"]) == pytest.approx(sum(1 / (1 + exp(-odds)) for odds in range(-2, 6)) / 8)
     assert float(report["others"]) == pytest.approx(1 / (1 + exp(0.5)))
 
 
@@ -90,7 +91,7 @@ def train_one_step(method: Method, toy) -> dict[str, float]:
 
 
 def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy):
-    rewards = replace(make_reward_models(), rate=0.3)
+    rewards = replace(make_reward_models(), learning_rate=0.3)
     logged = train_one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     generated = rollouts.get_message(rewards.search)
@@ -104,7 +105,7 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
 def test_a_discriminator_has_its_own_learning_rate(toy):
     changes = []
     for rate in (0.0, 0.02):
-        rewards = replace(make_reward_models(), rate=rate)
+        rewards = replace(make_reward_models(), learning_rate=rate)
         initial = {name: p.detach().clone() for name, p in rewards.discriminator.named_parameters()}
         train_one_step(wtf_rl(toy.agents(), Objective(), rewards), toy)
         changes.append(

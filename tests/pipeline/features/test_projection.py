@@ -29,10 +29,19 @@ def test_vectors_on_a_line_are_kept_and_the_sign_is_fixed():
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_the_explained_share_of_equal_vectors_is_from_0_to_1(size):
-    """The explained share is a number from 0 to 1, although the variance is 0 except for rounding."""
+    """The variance is 0 except for rounding, so the share of the variance is 0 / 0 or any number."""
     vectors = torch.tensor([0.3, -7.1, 0.0]).expand(12_545, 3)  # their mean is rounded
     for parts in ([vectors], [vectors[:1]], vectors.split(7)):
         assert 0 <= Projection.fit(parts, size).explained <= 1
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_explained_share_of_vectors_on_a_line_is_at_most_1(size):
+    """Rounding makes variances across the line negative, so that the variance along the line exceeds their sum."""
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        vectors = torch.randn(50, 1, generator=rng) * torch.randn(1, 3, generator=rng)
+        assert 1 - 1e-6 < Projection.fit([vectors], size).explained <= 1
 
 
 def test_too_many_dimensions_are_reported():

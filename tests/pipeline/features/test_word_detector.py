@@ -173,6 +173,7 @@ def test_an_image_is_squashed_to_the_square_not_cropped():
     assert pixels[:, 6, 10].tolist() == [10, 20, 30]
 
 
-@pytest.mark.parametrize(("size", "side"), [(32, 2), (64, 4), (40, 3), (100, 7)])
-def test_the_map_has_a_cell_for_16_pixels_rounded_up(size, side):
+@pytest.mark.parametrize(("size", "side"), [(32, 2), (64, 4), (40, 3), (100, 7), (35, 2)])
+def test_the_map_has_a_sixteenth_of_the_images_side(size, side):
+    """The map's side is ⌈⌊S/4⌋/4⌉, also where 16 does not divide the side S."""
     assert WordDetector(5, 4).eval().regions(torch.zeros(1, 3, size, size)).shape == (1, 16, side, side)

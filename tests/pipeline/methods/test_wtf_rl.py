@@ -91,7 +91,8 @@ def compute_human_probability(rewards, message, head: str = "discriminator") -> 
 
 
 SEARCH, HUMAN = "", "_of_human"
-CLAMPED_MEAN = {"combine": "mean", "clamp": 0.5}
+CLAMP = -4.0  # some log-ratios of each direction are greater, and others are less; few are positive
+CLAMPED_MEAN = {"combine": "mean", "clamp": CLAMP}
 WTF_RL = [
     (wtf, {}, {HUMAN: {}}),
     (wtf, CLAMPED_MEAN, {HUMAN: CLAMPED_MEAN}),
@@ -99,7 +100,7 @@ WTF_RL = [
     (rl, CLAMPED_MEAN, {SEARCH: CLAMPED_MEAN}),
     (rl, {"directions": "text_to_image"}, {SEARCH: {"directions": "text_to_image"}}),
     (rl_unidirectional, {}, {SEARCH: {"directions": "image_to_text"}}),
-    (rl_unidirectional, {"clamp": 0.5}, {SEARCH: {"directions": "image_to_text", "clamp": 0.5}}),
+    (rl_unidirectional, {"clamp": CLAMP}, {SEARCH: {"directions": "image_to_text", "clamp": CLAMP}}),
     (wtf_rl, {}, {SEARCH: {}, HUMAN: {}}),
     (wtf_rl, CLAMPED_MEAN, {SEARCH: CLAMPED_MEAN, HUMAN: CLAMPED_MEAN}),
 ]

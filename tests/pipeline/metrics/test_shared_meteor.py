@@ -131,9 +131,9 @@ def test_a_disconnected_or_late_client_does_not_affect_others(meteor_server):
     disconnected.close()
     late = shared_meteor.connect_meteor(0.001)
     many = [[texts[0]] * 200_000 for texts in (CAPTIONS, HUMAN)]
-    for _ in range(2):  # the second call fails at once
+    for captions, human in (many, (CAPTIONS, HUMAN)):  # the second call fails at once, with the error of the first
         with pytest.raises(NotComputedError, match=r"^METEOR: no answer within 0\.001 s; the longest .* 2 words$"):
-            late.score(*many)
+            late.score(captions, human)
     late.close()
     other = shared_meteor.connect_meteor(100)
     assert isinstance(other, shared_meteor.SharedMeteor)

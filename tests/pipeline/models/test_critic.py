@@ -18,6 +18,7 @@ def test_a_critic_is_an_mlp_with_one_hidden_layer():
 
 
 def test_a_control_is_initially_0_and_takes_the_softmax_at_its_temperature():
+    torch.manual_seed(0)
     control = ControlVariate(2, 3, 4)
     states, perturbed = torch.randn(5, 2), torch.randn(5, 3)
     assert control(states, perturbed).tolist() == [0.0] * 5

@@ -179,14 +179,13 @@ def test_hidden_states_yield_the_log_probs_of_the_tokens(toy, forced, decoder):
 
 
 def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
-    streams = []
+    x, recorded = torch.zeros(8, 3), []
 
-    def record_stream(speaker, batch_random):
-        streams.append(batch_random)
+    def record_numbers(speaker, batch_random):
+        recorded.append(batch_random.rand_like(x))  # before the first token is drawn
         return RolloutDropout(0.0, batch_random)
 
-    monkeypatch.setattr(unroll, "_make_dropout", record_stream)
+    monkeypatch.setattr(unroll, "_make_dropout", record_numbers)
     generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))
-    (dropout_stream,) = streams
-    x = torch.zeros(8, 3)
-    assert not torch.equal(dropout_stream.rand_like(x), BatchRandom(toy.batch(), rng(5)).rand_like(x))
+    (dropout_numbers,) = recorded
+    assert not torch.equal(dropout_numbers, BatchRandom(toy.batch(), rng(5)).rand_like(x))

@@ -49,7 +49,7 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
     rows = [(i, f"part/{i}.jpg" if i % 2 else f"{i}.jpg", ["a ball"]) for i in range(8)]
     (tmp_path / "captions.json").write_text(json.dumps(make_coco(*rows)))
     splits = tmp_path / "splits.json"
-    splits.write_text(json.dumps({"train": [0, 3], "val": ["2.jpg"], "test": ["7"]}))
+    splits.write_text(json.dumps({"train": [0, "3.jpg"], "val": ["2.jpg"], "test": ["7"]}))
     corpus = check_corpus(read_coco([tmp_path / "captions.json"], images, splits), images)
     assert [(i.id, i.split) for i in corpus.images] == [("0", "train"), ("2", "val"), ("3", "train"), ("7", "test")]
     data = json.loads(annotations.read_text())
@@ -75,6 +75,10 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
         (lambda d: d["images"].append({"id": 9, "file_name": "9.jpg"}), r"images\[3\].*image 9.jpg has no captions"),
         (lambda d: d["images"][1].update(id=0), r"images\[1\].*image id 0 occurs a second time"),
         (lambda d: d["images"][1].update(id="0"), r'images\[1\].*image id "0" occurs a second time'),
+        (
+            lambda d: d["images"][1].update(id=True),
+            r"images\[1\].*`id` is true, and a whole number or a text is expected",
+        ),
         (lambda d: d["images"][1].update(file_name=1), r"images\[1\].*`file_name` is 1, and a text is expected"),
         (lambda d: d["annotations"][0].update(image_id="2"), r'annotations\[0\].*the caption is of image "2", which'),
         (lambda d: d["annotations"][1].update(id=20), r"annotations\[1\].*caption id 20 occurs a second time"),

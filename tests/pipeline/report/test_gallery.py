@@ -208,8 +208,10 @@ def test_a_view_shows_the_settings_nearest_to_a_level(world):
 
 def test_the_example_is_psst_with_the_chosen_rho(full_world):
     results, choices, _ = read_views(full_world)
-    (chosen,) = [choice.point for choice in choices if choice.method == "psst_multinomial"]
-    assert choose_example_line(results, choices) == f"psst_multinomial ρ {chosen.settings['rho']:g}"
+    (choice,) = [choice for choice in choices if choice.method == "psst_multinomial"]
+    points = results.get_points("psst_multinomial")
+    found = {point.settings["rho"]: choose_example_line(results, [replace(choice, point=point)]) for point in points}
+    assert found == {rho: f"psst_multinomial ρ {rho:g}" for rho in (0.0, 0.25, 0.5, 0.75, 1.0)}
 
 
 def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
@@ -257,7 +259,7 @@ def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, o
     scene = read_facts(world.prepared / SCENE_FACTS)[drawing.id]
     small, reduced = draw_scene(scene, 3, int(drawing.id), 128), drawing.image.reduce(2)
     difference = np.abs(np.asarray(small, float) - np.asarray(reduced, float)).mean()
-    assert difference < 4  # of 255: the same picture
+    assert difference < 1.5  # of 255: the same picture; with another seed or image id the difference is larger
     assert len(drawing.data_uri) < 30_000
 
 

@@ -200,6 +200,7 @@ def read_thumbnails(html):
 def test_every_retrieved_image_is_embedded_once(full_html):
     rows = {attributes["data-row"] for _, attributes in PageParser(full_html).elements if "data-row" in attributes}
     thumbnails = read_thumbnails(full_html)
+    assert rows
     assert set(thumbnails) == rows
     assert all(full_html.count(found["src"]) == 1 for found in thumbnails.values())
 

@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,15 @@ def write_folder(out: Path, text: str) -> None:
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "where the system cannot"])
 def test_a_complete_folder_replaces_an_older_one(tmp_path, monkeypatch, exchange):
+    targets, rename = [], os.rename
+    monkeypatch.setattr(os, "rename", lambda source, target: targets.append(target) or rename(source, target))
     if not exchange:
         monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out = tmp_path / "out"
     write_folder(out, "1")
     write_folder(out, "2")
+    if sys.platform == "linux":
+        assert targets.count(out) == (1 if exchange else 2)  # an exchange is no rename
     with pytest.raises(IsADirectoryError):
         write_folder(out, ".")
     assert (out / "a").read_text() == "2"
@@ -65,7 +70,8 @@ def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
 def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
-    for folder in (Path(), tmp_path, Path(os.sep)):
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "mount")
+    for folder in (Path(), tmp_path, Path(os.sep), tmp_path / "mount"):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
             write_folder(folder, "1")
 

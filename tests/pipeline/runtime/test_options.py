@@ -26,6 +26,7 @@ def nest_lists(depth):
         ("open_clip", {"embed_dim": 512, "force_quick_gelu": True, "vision_cfg": None, "force_preprocess_cfg": {}}),
         ("open_clip", {"vision_cfg": {"layers": [3, 4, 6, 3], "width": 64}, "force_preprocess_cfg": {"mean": [0.5]}}),
         ("timm", {"img_size": [32, 64], "global_pool": "avg", "num_classes": nest_lists(2)}),
+        ("open_clip", {"embed_dim": [-(2**20)] * MAX_LENGTH, "vision_cfg": {"layers": 128, "width": "a" * MAX_LENGTH}}),
     ],
 )
 def test_options_of_a_networks_shape_are_returned(library, options):
@@ -49,6 +50,7 @@ def test_options_of_a_networks_shape_are_returned(library, options):
         ({"embed_dim": nest_lists(3)}, "(allowed are null, true, false, "),
         ({"embed_dim": nest_lists(1500)}, "(allowed are null, true, false, "),
         ({"vision_cfg": {"layers": [1, 129]}}, "(layers: allowed are numbers from −128 to 128)"),
+        ({"embed_dim": -(2**20) - 1}, "(embed_dim: allowed are numbers from −1,048,576 to 1,048,576)"),
         ({"embed_dim": float("nan")}, "(embed_dim: allowed are numbers from −1,048,576 to 1,048,576)"),
     ],
 )

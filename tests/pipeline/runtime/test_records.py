@@ -17,6 +17,10 @@ class Point(Record):
         ({}, "a.json: x: Field required; again"),
         ({"x": 1, "y" * 70: 2}, f"a.json: {'y' * 60}…: Extra inputs are not permitted; again"),
         ([1], "a.json: Input should be a valid dictionary or instance of Point, and is a list of 1; again"),
+        (
+            dict.fromkeys(map(str, range(10_001))),
+            "a.json: a mapping has 10,001 keys, at most 10,000 are allowed; again",
+        ),
     ],
 )
 def test_a_wrong_value_is_described_in_one_line(value, line):

@@ -246,11 +246,13 @@ def test_a_program_without_a_terminal_ends_with_its_children(tmp_path):
 
 
 def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
-    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(2)"))
+    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(30)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)
-    wait_for_text(tmp_path / "began")
+    stage = psutil.Process(int(wait_for_text(tmp_path / "began")))
     caller.kill()
     caller.wait()
     time.sleep(1.5)
     assert not (tmp_path / "ended").exists()
+    assert stage.status() != psutil.STATUS_ZOMBIE
+    stage.kill()

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pipeline.errors import UserError
+from pipeline.runtime import tensors
 from pipeline.runtime.tensors import read_shapes, read_tensors
 
 
@@ -21,9 +22,9 @@ def write_tensor(path: Path, kind: str, shape: list[int], content: bytes) -> Pat
 def test_tensors_of_a_prefix_and_all_shapes(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file({"one.w": np.ones((2, 3), np.float16), "two.w": np.zeros(4, np.int64)}, path, {"note": "x"})
-    metadata, tensors = read_tensors(path, "write it again", "one.", "np")
+    metadata, found = read_tensors(path, "write it again", "one.", "np")
     assert metadata == {"note": "x"}
-    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"w": [[1, 1, 1], [1, 1, 1]]}
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {"w": [[1, 1, 1], [1, 1, 1]]}
     assert read_shapes(path, "write it again") == {"one.w": (2, 3), "two.w": (4,)}
 
 
@@ -44,6 +45,14 @@ def test_numbers_beyond_single_precision_are_refused(tmp_path):
             UserError, match=r"x\.a contains NaN or a value that is infinite in single precision; write it again$"
         ):
             read_tensors(path, "write it again", "x.", framework)
+
+
+def test_a_header_above_the_limit_is_refused(tmp_path, monkeypatch):
+    path = write_tensor(tmp_path / "a.safetensors", "F32", [4], bytes(16))
+    monkeypatch.setattr(tensors, "MAX_HEADER_BYTES", 20)
+    for read in (read_tensors, read_shapes):
+        with pytest.raises(UserError, match=r"header of \d+ bytes; expected 1 to 20\); write it again$"):
+            read(path, "write it again")
 
 
 def test_both_readers_report_missing_and_damaged_files_alike(tmp_path):

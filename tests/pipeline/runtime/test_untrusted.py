@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.runtime import untrusted
 from pipeline.runtime.untrusted import read_dataset, read_npy, require_plain_file, resolve_inside
 
 
@@ -94,6 +95,13 @@ def test_arrays_of_the_file_itself_are_read(hdf5):
 def test_arrays_of_other_files_and_with_false_sizes_are_refused(hdf5, name, message):
     with pytest.raises(UserError, match=message):
         read_dataset(hdf5, name)
+
+
+def test_only_arrays_far_larger_than_their_stored_bytes_are_refused_above_the_limit(hdf5, monkeypatch):
+    monkeypatch.setattr(untrusted, "MAX_ARRAY_BYTES", 20)
+    assert len(read_dataset(hdf5, "own")) == 3
+    with pytest.raises(UserError, match="zeros claims to have 8,388,608 bytes"):
+        read_dataset(hdf5, "zeros")
 
 
 def encode_npy(values: np.ndarray) -> bytes:

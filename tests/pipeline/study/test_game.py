@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.study.game import compute_success_rate, read_game
+from pipeline.study.game import GameResult, compute_success_rate, read_game
 from pipeline.study.study_tables import build_study_tables
 from saywhich.cli import main
 
@@ -19,7 +19,7 @@ def save_rounds(path, *rounds, model="psst_multinomial", **changes):
     for number, (right, chosen, listener) in enumerate(rounds, 1):
         photos = {"shown": PHOTOS, "right": PHOTOS[right], "chosen": PHOTOS[chosen], "listener": PHOTOS[listener]}
         sheet = {"study": "play", "sheet": "s", "task": "play", "rater": "s", "question": str(number), "asked": "a dog"}
-        lines.append(json.dumps(sheet | photos | {"model": model, "seconds": float(number)} | changes))
+        lines.append(json.dumps(sheet | photos | {"model": model, "seconds": float(number**2)} | changes))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -33,9 +33,15 @@ def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
         [True, True, True, False],
         [True, False, False, True],
     )
-    assert (psst.seconds, psst.photos) == (2.5, 3)
+    assert (psst.seconds, psst.photos) == (6.5, 3)  # the median of 1, 4, 9 and 16 s
     assert psst.p == 1.0  # exactly one is right in 3 rounds, the person in 2 of them: 2 · P(≥ 2), at most 1
     assert (luo.model, len(luo.person)) == ("luo", 1)
+
+
+def test_a_p_value_counts_the_rounds_in_which_exactly_one_is_right():
+    person, listener = np.array([1, 1, 1, 1, 1, 1, 0, 1, 0]) > 0, np.array([0, 0, 0, 0, 0, 0, 1, 1, 0]) > 0
+    result = GameResult("luo", 3.0, person, listener, 1.0)
+    assert result.p == pytest.approx(2 * (1 + 7) / 2**7)  # the person in 6 of 7 rounds: 2 · P(≥ 6)
 
 
 def test_rounds_of_two_saved_files_count_once(tmp_path):
@@ -56,7 +62,7 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
     path = save_rounds(tmp_path / "rounds.jsonl", (0, 0, 1), (1, 1, 1))
     assert main(["study", "read", str(path)]) == 0
     row = capsys.readouterr().out.split("PSST-Multinomial")[1].splitlines()[0].replace(" ", "")
-    assert row == "|2|3.0|100.0[15.8,100.0]|50.0[1.3,98.7]|1.000|1.5|"
+    assert row == "|2|3.0|100.0[15.8,100.0]|50.0[1.3,98.7]|1.000|2.5|"
     assert build_study_tables(tmp_path / "no study", [path])[0].name == "game"
 
 

@@ -205,12 +205,17 @@ def test_label_studios_export_is_read_like_the_pages_answers(study_folder, key, 
             question = questions[task["data"]["question"]]
             left = task["data"]["left"].removeprefix(PICTURE_ROOT)
             side = "left" if left == question["options"][is_misunderstood(question)] else "right"
-            result = [{"from_name": "chosen", "type": "choices", "value": {"choices": [side]}}]
-            annotation = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
-            tasks.append({**task, "annotations": [annotation, {"was_cancelled": True, "result": []}]})
+            annotation, cancelled = (
+                {"completed_by": {"email": path.stem}, "lead_time": 3.5 + n}
+                | {"result": [{"from_name": "chosen", "type": "choices", "value": {"choices": [choice]}}]}
+                for choice in (side, "right" if side == "left" else "left")
+            )
+            cancelled["was_cancelled"] = True
+            tasks.append({**task, "annotations": [cancelled, {"result": []}, annotation]})
     (tmp_path / "export.json").write_text(json.dumps(tasks))
     retrieval, naturalness = build_study_tables(study_folder, [tmp_path / "export.json"])
-    assert {row[0]: row[3].split()[0] for row in retrieval.rows}["psst_multinomial"] == "100.0"
+    expected = {"psst_multinomial": "100.0", "st_multinomial": "0.0", "human": "100.0"}
+    assert {row[0]: row[3].split()[0] for row in retrieval.rows} == expected
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
 
 

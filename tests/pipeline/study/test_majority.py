@@ -1,5 +1,7 @@
 """Statistics of votes against numbers worked out by hand, and against the skills of synthetic raters."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,11 +38,11 @@ def draw_votes(skills, pairs, raters, seed, task=RETRIEVAL):
 
 
 def test_majorities_single_votes_and_ties_by_hand():
-    votes = [*make_votes(1, "luo", 1, 1, 0), *make_votes(2, "luo", 0, 0, 1), *make_votes(3, "luo", 1, 0)]
+    votes = [*make_votes(1, "luo", 1, 1, 1), *make_votes(2, "luo", 0, 0, 1), *make_votes(3, "luo", 1, 0)]
     (found,) = count_majorities(votes, ["luo"])
     assert found.images == 3
     assert found.by_majority.value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
-    assert found.by_vote.value == pytest.approx(100 * 4 / 8)
+    assert found.by_vote.value == pytest.approx(100 * 5 / 8)
     assert found.p == 1.0  # one of the two decided majorities is right
     (found,) = count_majorities([v for n in range(7) for v in make_votes(n, "luo", 1, n > 0)], ["luo"])
     assert found.p == pytest.approx(2 / 2**6)  # the tie does not count
@@ -76,6 +78,13 @@ def test_krippendorffs_alpha_by_hand():
     observed, expected = 2 / 8, 2 * 5 * 3 / (8 * 7)
     assert compute_agreement(votes) == pytest.approx(1 - observed / expected)
     assert np.isnan(compute_agreement(make_votes(1, "x", 1)))
+
+
+def test_agreement_is_that_of_the_chosen_options_and_not_of_right_answers():
+    """All raters are right: they choose a in one question and b in the other one."""
+    votes = make_votes(1, "x", 1, 1)
+    votes += [replace(vote, question=replace(vote.question, options=("b", "a"))) for vote in make_votes(2, "x", 1, 1)]
+    assert compute_agreement(votes) == pytest.approx(1.0)
 
 
 def test_votes_are_correlated_where_images_differ_in_difficulty():

@@ -75,6 +75,14 @@ def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_al
     assert lambdas == {"luo": 0.9, "st_multinomial": 0.9, "psst_multinomial": 0.5}
 
 
+def test_methods_are_compared_at_the_settings_nearest_to_given_levels(finished_run, tmp_path):
+    finished_run.make(tmp_path, replace(DESIGN, cider=0.72, score=74.0))
+    tasks = json.loads((tmp_path / "key.json").read_text())["tasks"]
+    assert (tasks["retrieval"]["at"], tasks["naturalness"]["at"]) == (0.72, 74.0)
+    assert {each["lambda"] for each in tasks["retrieval"]["methods"].values()} == {0.9}
+    assert {each["lambda"] for each in tasks["naturalness"]["methods"].values()} == {0.5}
+
+
 def test_captions_that_equal_the_references_are_not_asked(made_study):
     _, sheets = made_study
     rounds = [each for sheet in select_task(sheets, NATURALNESS) for each in sheet.rounds]
@@ -117,6 +125,7 @@ def test_pages_show_no_method_no_right_answer_and_no_file_name(made_study):
         for caption in captions:  # a caption of this run contains the name of its method
             text = text.replace(json.dumps(caption)[1:-1], "")
         assert not any(method in text for method in METHODS)
+        assert not re.search(r"\b\d{1,2}\.jpg", text)  # the images of the run are 0.jpg to 47.jpg
     pictures = {path.name for path in (out / "pages" / "images").iterdir()}
     assert pictures
     assert pictures == {name for name in pictures if re.fullmatch(r"[0-9a-f]{10}\.jpg", name)}

@@ -16,19 +16,21 @@ def test_runs_of_a_stage_are_one_row_and_missing_numbers_are_dashes():
     runs = [
         make_run("train@luo lambda=0.5_seed=1", 3000, 2900, 1500),
         make_run("train@psst lambda=0.1_seed=1", 1000, 900, 2500),
-        make_run("train@psst", 2000, 1800),
+        make_run("train@psst", 1500, 1800),
         make_run("pretrain@speaker", 50),
     ]
     assert format_cost_table(runs).splitlines()[2:] == [
         "| pretrain@speaker | 1 | 50.0 | 50.0 | – | – | 0.01 |",
-        "| train | 3 | 2000.0 | 3000.0 | 1800.0 | 2.50 | 1.67 |",
+        "| train | 3 | 1500.0 | 3000.0 | 1800.0 | 2.50 | 1.53 |",
     ]
 
 
 @pytest.mark.usefixtures("manual_sending", "database")
-def test_the_parent_of_a_profiles_runs_is_no_stage(monkeypatch):
+def test_the_parent_of_a_profiles_runs_and_a_reused_run_are_not_counted(monkeypatch):
     monkeypatch.setenv("SAYWHICH_PROFILE", "scenes")
     with recorder.record_run("train@luo"):
+        pass
+    with recorder.record_run("train@mle", tags={"taken from": "data/models/luo"}):
         pass
     assert sync() == 0
     assert [run["name"] for run in list_finished_runs()] == ["train@luo"]

@@ -97,12 +97,13 @@ def test_records_wait_where_mlflow_is_missing(tmp_path, database):
     assert "No module named mlflow" in line
     assert "tracking sync" in line
     assert len(list_waiting_runs()) == 1
+    before_sync = time.time_ns() // 1_000_000
     assert __main__.main(["sync"]) == 0
     assert list_waiting_runs() == []
     run = find_runs()["early"]
     assert run.info.status == "FINISHED"
     assert read_history(run, "loss") == EXPECTED
-    assert run.info.end_time - run.info.start_time < 60_000  # the times are those of the run, not of the sync
+    assert run.info.start_time <= run.info.end_time <= before_sync  # the times are those of the run, not of the sync
 
 
 @pytest.mark.slow
@@ -378,6 +379,7 @@ def test_mlflows_page_opens_on_runs_not_traces():
     """MLflow's own scripts contain the value of the tag."""
     tracker = connect()
     kind = tracker.client.get_experiment(tracker.experiment).tags["mlflow.experimentKind"]
+    assert kind == "custom_model_development"  # the scripts also contain the kinds that open on traces
     import mlflow
 
     scripts = (Path(mlflow.__file__).parent / "server/js/build/static/js").glob("*.js")

@@ -319,7 +319,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
 
 
 def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
-    """With raw weights, the sum over the batch and the mean correspond to different λ."""
+    """Without normalisation, the sum over the batch and the mean correspond to different λ."""
     found = [
         train(
             compose(

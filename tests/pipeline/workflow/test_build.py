@@ -470,7 +470,11 @@ def test_reward_models_are_read_as_they_were_written(models, data):
     write_checksums(models / "retriever")
     read = reward_files.load_rewards(models, data, CPU)
     for rewards in (made, read):
-        assert (rewards.search, rewards.rate, rewards.retriever.temperature) == (NoRepeatNgram(Beam(4), 2), 0.02, 0.1)
+        assert (rewards.search, rewards.learning_rate, rewards.retriever.temperature) == (
+            NoRepeatNgram(Beam(4), 2),
+            0.02,
+            0.1,
+        )
         assert (rewards.discriminator.with_images, rewards.grammar.with_images) == (True, False)
         assert has_weights(rewards.discriminator, models / "retriever", "discriminator")
         assert has_weights(rewards.grammar, models / "retriever", "grammar")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,8 @@ def test_a_step_costs_the_sum_of_its_parts():
     penalised = estimate_step_cost(size, 4, 20, True, 1.0, 100.0)
     assert penalised.gigabytes["logits"] == 2 * cost.gigabytes["logits"]
     assert penalised.compute_seconds == pytest.approx(1.5 * cost.compute_seconds)
+    whole = estimate_step_cost(replace(size, trained=10**8), 4, 20, False, 1.0, 100.0)
+    assert whole.compute_seconds == pytest.approx(1.5 * cost.compute_seconds)
 
 
 def test_the_command_prints_the_cost_of_each_method(tmp_path, monkeypatch, capsys):

@@ -44,6 +44,16 @@ def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monk
         estimate.estimate_grid(GRID, 2, 8, 1.0, 0.0, None)
 
 
+def test_the_costs_of_a_job_are_its_median_time_and_its_largest_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for cell, seconds, mebibytes in zip(GRID, (100, 110, 400), (500, 2000, 1000), strict=False):
+        write_times(cell, seconds, 20, 30, mebibytes=mebibytes)
+    costs = estimate.read_costs(GRID)
+    assert costs is not None
+    assert [(cost.seconds, cost.jobs) for cost in costs] == [(110, 3), (20, 3), (30, 3)]
+    assert costs[0].gigabytes == pytest.approx(2000 * 2**20 / 1e9)
+
+
 def test_the_estimate_without_finished_cells_uses_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert "4 machines, 4 jobs at once: 90 s" in estimate.estimate_grid(GRID, 4, 1, None, 0.0, 90.0)

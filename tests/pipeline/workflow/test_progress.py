@@ -33,6 +33,14 @@ def test_the_time_left_is_scaled_by_the_speed_of_this_machine():
     assert progress.begin("train@luo", 100).endswith("; about 4 min left")
 
 
+def test_thirty_recorded_seconds_are_too_few_to_measure_the_speed():
+    waits = {"prepare": set(), "train@luo": {"prepare"}}
+    progress = Progress(waits, {"prepare": 30 - DVC_SECONDS, "train": 120 - DVC_SECONDS}, max_parallel=1)
+    progress.begin("prepare", 0)
+    progress.end("prepare", 90)
+    assert progress.begin("train@luo", 90).endswith("; about 2 min left")
+
+
 def test_the_time_left_excludes_the_time_that_a_stage_has_run():
     waits = {"train@luo": set(), "train@mle": set(), "evaluate@mle": {"train@mle"}, "evaluate@luo": {"train@luo"}}
     costs = {"train@luo": 600 - DVC_SECONDS, "train@mle": 60 - DVC_SECONDS, "evaluate": 120 - DVC_SECONDS}

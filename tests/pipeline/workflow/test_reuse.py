@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_another_name_or_evaluation_of_a_method_trains_nothing_again():
     assert run_training("d", *again, "--set", "methods.again.lambda=0.5", method="again")
 
 
-def test_the_second_of_two_equal_runs_waits_and_reuses_the_first():
+def test_the_second_of_two_equal_runs_waits_and_reuses_the_first(capsys):
     started, release = threading.Event(), threading.Event()
 
     def wait_for_release():
@@ -133,7 +134,11 @@ def test_the_second_of_two_equal_runs_waits_and_reuses_the_first():
         first = pool.submit(run_training, "a", callback=wait_for_release)
         assert started.wait(600)
         second = pool.submit(run_training, "b")
-        assert not second.done()
-        release.set()
+        try:
+            while "another process is working on it" not in capsys.readouterr().err:
+                assert not second.done()
+                time.sleep(0.02)
+        finally:
+            release.set()
         assert first.result(600)
         assert not second.result(600)

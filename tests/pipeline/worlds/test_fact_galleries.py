@@ -32,9 +32,11 @@ def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light
 
 
 def test_missing_facts_are_reported(tmp_path):
+    scene = dict.fromkeys(("setting", "weather", "light"), "x")
+    records = [{"imgid": n, "neighbourhood": 0, **scene} for n in range(5)]
+    find_galleries = build_galleries_by_facts(make_prepared(tmp_path, records))
     with pytest.raises(UserError, match="no facts of image 5; run the prepare stage again"):
-        build_galleries_by_facts(make_prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
-            ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip
+        find_galleries(np.arange(6))
     with pytest.raises(UserError, match=r"evaluate\.hard_gallery\.similarity = facts needs the facts of drawn scenes"):
         build_galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
 

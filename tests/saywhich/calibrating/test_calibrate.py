@@ -74,19 +74,17 @@ def test_judges_whose_names_are_equal_have_scores_of_their_own(monkeypatch):
     assert [key.judge for key in found.correlations] == ["clip", "clip 2", "new/clip"]
 
 
-def test_references_equal_to_the_caption_do_not_count():
+def test_references_equal_to_the_caption_do_not_count(folder):
+    (folder / "ratings.csv").write_text(TABLE.replace("c.png,blue,5", "c.png,blue,2"))
     found = saywhich.calibrate("ratings.csv", "photos", references=REFERENCES, judges=["colours"], metrics=["ROUGE-L"])
     # the only reference of image a equals one of its captions, and counts for the other caption alone
     assert found.correlations["", "ROUGE-L"].ratings == 4
-    h = 1 / math.sqrt(2)
-    # captions 2 … 5 have the cosines 0, h, h, 0 with the photo, and the same with the nearest reference
-    harmonic = 2 * 2.5 * h * h / (3.5 * h)
-    assert found.correlations["colours", "RefCLIPScore"].tau_b == pytest.approx(
-        kendalltau([1, 3, 3, 5], [0, harmonic, harmonic, 0]).statistic
-    )
-    # ROUGE-L by longest common subsequences, with β = 1.2: recall and precision are 1/3 and 1/3, then 1/2 and 1
-    scores = [0.0, *(2.44 * p * r / (r + 1.44 * p) for r, p in ((1 / 3, 1 / 3), (1 / 2, 1))), 0.0]
-    assert found.correlations["", "ROUGE-L"].tau_b == pytest.approx(kendalltau([1, 3, 3, 5], scores).statistic)
+    # captions 2 … 5 have the cosines 0, h, h, 0 with the photo, and the same with the nearest reference;
+    # of 6 pairs 4 agree; the rating 3 ties once; scores tie twice, once in that pair
+    assert found.correlations["colours", "RefCLIPScore"].tau_b == pytest.approx(4 / math.sqrt((6 - 1) * (6 - 2)))
+    # ROUGE-L by longest common subsequences: recall and precision are 1/3 and 1/3 for caption 3, and 1/2 and 1 for
+    # caption 4; captions 2 and 5 have the score 0, so that scores tie once
+    assert found.correlations["", "ROUGE-L"].tau_b == pytest.approx(4 / math.sqrt((6 - 1) * (6 - 1)))
     assert found.notes == ["ratings whose caption is also a reference, which is left out: 1 (red)"]
 
 
@@ -121,13 +119,15 @@ def test_intervals_are_those_of_the_images_drawn():
     taus = []
     for counts in draw_resamples(8, 50):
         rows = [row for row in range(40) for _ in range(int(counts[owners[row]])) if row != 3]
-        taus.append(kendalltau(ratings[rows], scores[rows]).statistic)
-    assert found.interval_b == pytest.approx(tuple(np.percentile(taus, (2.5, 97.5))))
+        taus.append([kendalltau(ratings[rows], scores[rows], variant=variant).statistic for variant in "bc"])
+    ends = np.percentile(taus, (2.5, 97.5), axis=0).T.tolist()
+    assert (found.interval_b, found.interval_c) == (pytest.approx(tuple(ends[0])), pytest.approx(tuple(ends[1])))
     assert found.ratings == 39
 
 
 def test_the_mean_of_other_raters(folder):
     rows = [("red", 4, "x"), ("red", 2, "y"), ("red", 3, "z"), ("green", 1, "x"), ("green", 2, "y"), ("blue", 1, "x")]
+    rows.append(("blue", 2, "x"))  # a second rating by the same rater is no other rater's
     table = ["image_id,caption,rating,rater", *(f"a,{caption},{rating},{rater}" for caption, rating, rater in rows)]
     (folder / "ratings.csv").write_text("\n".join([*table, "b,red,,x", "b,green,4,x", "nowhere,red,1,x"]))
     found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
@@ -200,10 +200,13 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
     assert main(command) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "5 ratings of 5 captions of 3 images; 95 % intervals over images, in brackets"
-    assert printed[-1].split()[:3] == ["CLIPScore,", "colours", "23.6"]
     assert max(map(len, printed)) <= 100
     (score,) = json.loads((folder / "out.json").read_text())["scores"]
-    assert score["tau_c"]["value"] == pytest.approx(0.24)
+    taus = [score["tau_b"], score["tau_c"]]
+    assert [each["value"] for each in taus] == pytest.approx([2 / math.sqrt(72), 0.24])
+    ends = [[f"{100 * end:.1f}" for end in each["interval"]] for each in taus]
+    cells = [f"{value} [{low}, {high}]" for value, (low, high) in zip(("23.6", "24.0"), ends, strict=True)]
+    assert printed[-1].split() == " ".join(["CLIPScore, colours", *cells, "5"]).split()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
 from saywhich.calibrating import pascal_50s
 from saywhich.calibrating.choice_accuracy import compute_choice_accuracy
-from saywhich.calibrating.pascal_50s import REFERENCES
+from saywhich.calibrating.pascal_50s import read_pascal_50s
 from saywhich.calibrating.published_ratings import read_composite
 from saywhich.cli import main
 from saywhich.judging import judge_sources
@@ -200,16 +200,16 @@ def make_cell(value):
     return found
 
 
-def write_pascal_50s(folder, pairs):
-    """Write pairs (image, captions, votes of four for the first caption, kind) as Pascal-50S's files."""
+def write_pascal_50s(folder, pairs, voters=4):
+    """Write pairs (image, captions, votes of `voters` for the first caption, kind) as Pascal-50S's files."""
     inputs = np.empty((1, len(pairs)), [(name, object) for name in ("image", "first", "second")])
-    triplets = np.empty((1, 4 * len(pairs)), [(name, object) for name in ("A", "B", "C", "winner")])
+    triplets = np.empty((1, voters * len(pairs)), [(name, object) for name in ("A", "B", "C", "winner")])
     for number, (image, (first, second), votes, _) in enumerate(pairs):
         inputs[0, number] = (image, first, second)
-        for voter in range(4):
+        for voter in range(voters):
             reference = f"{first} {second}" if voter == 0 else f"thing {voter}"
             winner = 1 if voter < votes else -1
-            triplets[0, 4 * number + voter] = (make_cell(reference), make_cell(first), make_cell(second), winner)
+            triplets[0, voters * number + voter] = (make_cell(reference), make_cell(first), make_cell(second), winner)
     kinds = np.array([[kind for *_, kind in pairs]])
     savemat(folder / "pair_pascal.mat", {"new_input": inputs, "category": kinds}, do_compression=True)
     savemat(folder / "consensus_pascal.mat", {"triplets": triplets}, do_compression=True)
@@ -244,11 +244,18 @@ def test_pascal_50s_by_hand(folder, capsys):
     assert main([*command, "--json", "out.json"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[3].split() == ["HC", "HI", "HM", "MM", "mean"]
-    assert printed[4].split()[:7] == ["CLIPScore,", "colours", "100.0", "50.0", "50.0", "100.0", "75.0"]
+    low, high = score.intervals["mean"]
+    assert printed[4].split() == f"CLIPScore, colours 100.0 50.0 50.0 100.0 75.0 [{low:.1f}, {high:.1f}]".split()
     assert max(map(len, printed)) <= 100
     scores = json.loads((folder / "out.json").read_text())["scores"]
     assert scores[0]["accuracy"] == dict(score.values)
-    assert REFERENCES == 5
+
+
+def test_five_of_pascal_50s_references_count(folder):
+    write_pascal_50s(folder, PAIRS[:1], voters=6)
+    (choice,) = read_pascal_50s(folder / "pair_pascal.mat")
+    assert choice.votes == (4, 2)
+    assert choice.references == ["red blue", "thing 1", "thing 2", "thing 3", "thing 4"]
 
 
 def test_choices_without_a_score_are_refused(folder):

@@ -142,7 +142,7 @@ def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
     answers.write_text(
         json.dumps(
             {
-                drawn.files[0]: f"a {false_colour} {thing.category}",  # claims: category, count and colour
+                drawn.files[0]: f"A {false_colour.title()} {thing.category}",  # claims: category, count and colour
                 drawn.files[1]: "blorp",
                 drawn.files[2]: f"a {third.colour} {third.category}",
             }
@@ -210,6 +210,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
         (["make", "/"], "/: has no name; give another folder, or --key FILE"),
         (["make", str(tmp_path / "c"), "--images", "12"], "multiple of 8"),
         (["make", str(tmp_path / "c"), "--difficulty", "5"], "--difficulty 5"),
+        (["make", str(tmp_path / "c"), "--secret", "-1"], "--secret: give a whole number from 0 to 2^63"),
         (["make", str(tmp_path / "c"), "--key", str(tmp_path / "c/key")], "would lie in the folder"),
         (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "none")], "missing"),
         (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the index of"),

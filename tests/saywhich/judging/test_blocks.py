@@ -1,4 +1,4 @@
-"""Judgements in blocks of any size have the same galleries, ranks, scores and intervals."""
+"""Judgements in small blocks and in one block have the same galleries, ranks, scores and intervals."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ BLOCKS = {
 }
 
 
-def judge_example(folder, references, judge="colours"):
-    return saywhich.judge(
-        folder / "after.json", folder / "photos", references=references, judges=[ColourJudge(judge)], metrics=()
-    )
+def judge_example(folder, references):
+    options = {"references": references, "judges": [ColourJudge()], "metrics": ()}
+    return saywhich.judge(folder / "after.json", folder / "photos", **options)
 
 
-def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
+def test_small_blocks_give_equal_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_example(tmp_path)
     content = json.loads((tmp_path / "after.json").read_text())

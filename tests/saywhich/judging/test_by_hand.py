@@ -78,7 +78,7 @@ def test_metrics_against_references(judgement):
 
 
 def compute_cider():
-    """Return the sums of the three captions' cosines of n-grams, n = 1 … 4."""
+    """Return each caption's sum of cosines of n-grams, n = 1 … 4, with the penalty for another length."""
     # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only image a has a common bigram, "a red".
     common, rare = math.log(1.5), math.log(3)
     square = 2 * common**2 / (2 * common**2 + rare**2) + rare**2 / (2 * rare**2)
@@ -104,6 +104,17 @@ def test_reader_scores(judgement):
         "with absent objects, % (CHAIR_s)": third,
     }
     assert {name: row.value("", name) for name in expected} == pytest.approx(expected)
+
+
+def test_annotated_objects_are_not_absent(folder):
+    annotations = [{"image_id": number, "category_id": 1} for number in (1, 2)]
+    instances = {"images": [{"id": 1}, {"id": 2}], "categories": [{"id": 1, "name": "dog"}], "annotations": annotations}
+    (folder / "instances.json").write_text(json.dumps(instances))
+    (folder / "ids.json").write_text(json.dumps({"1": "a.png", "2": "b.png"}))
+    options = {"judges": ["colours"], "instances": ["instances.json"], "ids": "ids.json"}
+    (row,) = saywhich.judge({"a.png": "a dog", "b.png": "a cat"}, "photos", **options).rows
+    names = ("absent objects, % (CHAIR_i)", "with absent objects, % (CHAIR_s)")
+    assert [row.value("", name) for name in names] == [50, 50]
 
 
 def test_rows_of_human_captions_and_of_the_trivial_rule(judgement):
@@ -252,12 +263,14 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
         raise NotComputedError("no parser")
 
     monkeypatch.setattr(java, "find_spice_jar", fail)
-    galleries = {"a.png": ["c.png", "x.png"], "y.png": ["a.png"]}
+    galleries = {"a.png": ["c.png", "x.png"], "b.png": ["c.png"], "y.png": ["a.png"]}
     options = {"judges": ["colours"], "galleries": galleries, "metrics": ["SPICE"]}
     found = saywhich.judge("said.json", "photos", references="people.json", **options)
     assert found.gallery_rule == "given galleries"
+    for name in ("R@1 (hard)", "R@1 (hard) image → text"):  # image a is a hit, b is a miss, and c does not count
+        assert found.rows[0].value("colours", name) == 50
     unknown_names, without_gallery, *metric_notes = found.notes
-    assert without_gallery == "judged photos without a hard gallery, which R@1 (hard) leaves out: 2 (b.png, c.png)"
+    assert without_gallery == "judged photos without a hard gallery, which R@1 (hard) leaves out: 1 (c.png)"
     assert (
         unknown_names
         == "names in hard galleries that match no photo, or more than one, and are left out: 2 (x.png, y.png)"

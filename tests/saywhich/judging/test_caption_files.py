@@ -368,6 +368,8 @@ def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeyp
     assert copy not in without_duplicates[first]
     assert first not in without_duplicates[copy]
     assert without_duplicates[first].tolist()[:3] == with_duplicates[first].tolist()[1:]
+    few = vectors[[first, copy, names.index("01.png")]]
+    assert find_neighbour_galleries(few, few, 5, False).tolist()[:2] == [[2, -1], [2, -1]]
 
 
 def test_resamples_are_the_same_in_blocks(monkeypatch):

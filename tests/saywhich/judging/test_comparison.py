@@ -30,11 +30,11 @@ BEFORE = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green
 AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with a"}
 
 
-def make_judgement(images, **rows):
-    """Return a judgement whose rows have these R@1 hits per image and judge; a hit has rank 1, a miss has rank 2."""
+def make_judgement(images, score="R@1", **rows):
+    """Return a judgement whose rows have these hits of `score` per image and judge; a hit has rank 1, a miss rank 2."""
     judges = list(next(iter(rows.values())))
     scores = [
-        {ScoreKey(judge, "R@1"): compute_ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
+        {ScoreKey(judge, score): compute_ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
         for each in rows.values()
     ]
     drawn = resample_scores(scores, images)
@@ -78,6 +78,9 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
     assert (rolled.verdict, rolled.needed) == ("open", None)  # equally many hits leave no difference to decide
     decrease = compare_rows(make_judgement(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
     assert decrease.verdict == "worse"
+    for score, verdict in (("with a repetition, %", "worse"), ("words per caption", "higher")):
+        increase = compare_rows(make_judgement(400, score, A={"": base}, B={"": more})).pairs[0].difference("", score)
+        assert increase.verdict == verdict
 
 
 def test_an_open_difference_has_the_number_of_deciding_images():
@@ -89,6 +92,22 @@ def test_an_open_difference_has_the_number_of_deciding_images():
     assert count_decisive_images(100, 0.0, 2.0, 1) is None
     assert count_decisive_images(100, 1e-9, 2.0, 1) is None
     assert count_decisive_images(100, 3.99, 2.0, 1) == 101  # the difference is open at 100 images
+
+
+def test_a_difference_that_is_decided_alone_is_open_beside_another_one():
+    """Holm doubles the p-value of each of two equal differences, and the number of images is for half of the level."""
+    hits = (np.arange(40) < 4).astype(int)
+    alone, beside = (
+        compare_rows(make_judgement(40, A=dict.fromkeys(judges, np.zeros(40, int)), B=dict.fromkeys(judges, hits)))
+        .pairs[0]
+        .difference("one", "R@1")
+        for judges in (["one"], ["one", "two"])
+    )
+    assert alone.verdict == "better"
+    assert beside.p == pytest.approx(2 * alone.p)
+    deviation = (100 * draw_resamples(40) @ hits / 40).std(ddof=1)
+    needed = math.ceil(40 * (NormalDist().inv_cdf(1 - 0.05 / 4) * deviation / 10) ** 2)
+    assert (beside.verdict, beside.needed) == ("open", needed)
 
 
 def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
@@ -121,12 +140,13 @@ def test_a_verdict_in_a_sentence(verdict, needed, sentence):
 
 
 def test_agreement_counts_images_with_a_difference_by_both_judges():
-    first = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
-    second = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
-    (pair,) = compare_rows(make_judgement(5, A=first, B=second)).pairs
+    first = {"one": np.array([0, 0, 0, 1, 1, 0]), "two": np.array([0, 0, 0, 1, 1, 1])}
+    second = {"one": np.array([1, 1, 0, 0, 0, 1]), "two": np.array([1, 0, 1, 0, 1, 0])}
+    (pair,) = compare_rows(make_judgement(6, A=first, B=second)).pairs
     (agreement,) = pair.agreements
-    # changes by judge one: + + 0 − −, by judge two: + 0 + − 0; both are nonzero, and agree, in images 1 and 4
-    assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
+    # changes by judge one: + + 0 − − +, by judge two: + 0 + − 0 −
+    # both are nonzero in images 1, 4 and 6, and agree in images 1 and 4
+    assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), pytest.approx(200 / 3), 3)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +181,8 @@ def test_the_gain_by_the_rewarding_judge_alone():
         "R@1 by the judges that rewarded the training: +60.0; by the others: +10.0",
         f"  a difference of +50.0 [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: the judges differ",
     ]
+    reverse = compare_rows(make_judgement(100, A=first, B=second), ["other"]).pairs[0].reward_gap
+    assert (reverse.value, reverse.differs) == (-50.0, True)
     equal_gains = make_judgement(100, A=first, B={"reward": second["other"], "other": second["other"]})
     equal_pair = compare_rows(equal_gains, ["reward"]).pairs[0]
     assert (

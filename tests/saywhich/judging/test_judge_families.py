@@ -21,7 +21,7 @@ import saywhich
 from pipeline.errors import UserError
 from pipeline.runtime.hub_loading import import_transformers
 from pipeline.runtime.torchvision_cpu import declare_operators
-from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
+from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE, average_with_reference
 from saywhich.judging.hub_judge import HubJudge
 from saywhich.judging.judge_sources import open_encoder, open_judge
 from saywhich.judging.open_clip_judge import OpenClipJudge
@@ -262,6 +262,7 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
     assert ("pac", "CLIPScore") not in scores
     pairs = torch.tensor([[0.6, 0.8], [-0.6, 0.8]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     assert PAC_SCORE.score(*pairs).tolist() == pytest.approx([1.2, 0.0])
+    assert average_with_reference(torch.tensor([1.2]), torch.tensor([-0.6])).tolist() == [0]
 
 
 def test_names_of_pacs_are_those_of_its_weights(clip_file):
@@ -269,7 +270,7 @@ def test_names_of_pacs_are_those_of_its_weights(clip_file):
         open_judge("pac_s/ViT-B-32")
     with pytest.raises(
         UserError,
-        match=r"--judge pac_s/ViT-B-32=.*clip\.safetensors, .*: has the shape .*not the weights of open_clip/ViT-B",
+        match=r"--judge pac_s/ViT-B-32=.*clip\.safetensors, .*: has the shape .*give weights of open_clip/ViT-B",
     ):
         open_judge(f"pac_s/ViT-B-32={clip_file[0]}")
 
@@ -281,7 +282,8 @@ def test_missing_weights_are_reported_in_one_line(monkeypatch, caplog):
         logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
         raise OSError("no network")
 
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)  # of weights in the hub's cache
     with pytest.raises(UserError) as error:
         open_judge("open_clip/ViT-B-32.openai")
     assert str(error.value) == (

@@ -179,12 +179,19 @@ def test_the_command_writes_the_candidate_with_the_largest_margin(family, photos
     assert [sorted(row["candidates"]) for row in again[::-1]] == [sorted(row["candidates"]) for row in rows]
 
 
-def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
+def test_a_beam_is_printed_in_half_precision(family, photos, capsys, monkeypatch):
+    precisions, original = [], PretrainedSpeaker.generate_candidates
+
+    def record_precision(self, *arguments):
+        precisions.append(self.model.dtype)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(PretrainedSpeaker, "generate_candidates", record_precision)
     options = ["--speaker", str(family[1]), "--dtype", "bfloat16", "--beam", "2", "--max-tokens", "6"]
     assert main(["caption", "photos/0.png", *options]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("photos/0.png\t")
-    assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16
+    assert precisions == [torch.bfloat16]
 
 
 def test_a_chat_model_is_prompted_for_a_language(family, photos):

@@ -193,7 +193,7 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
     images = stack_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
     captions = generate_retrieval_candidates(speaker, listener, inputs, images, settings, alpha, [record])
-    begin = 0 if family == "blip" else record.steps[0][0].shape[1]
+    begin, checked = 0 if family == "blip" else record.steps[0][0].shape[1], 0
     for (prefixes, scores), (longer, _) in pairwise(record.steps):
         for row, (tokens, token) in enumerate(zip(prefixes[:, begin:], longer[:, -1], strict=True)):
             best = scores[row].topk(10).indices
@@ -204,6 +204,8 @@ def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, ph
             expected = scores[row].log_softmax(0)[best] + alpha * posterior
             if not torch.isin(tokens, torch.tensor([2, 3])).any():  # the caption has not ended
                 assert expected[best == token] >= expected.max() - 1e-3
+                checked += 1
+    assert checked >= 2 * len(photos)
     assert captions[2] == speaker.generate_candidates(inputs, settings)[2]
     assert captions != speaker.generate_candidates(inputs, settings)
 

@@ -111,7 +111,7 @@ def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
     assert "brown" not in found
 
 
-def test_an_answerer_keeps_to_one_style():
+def test_the_style_of_an_answerer_determines_its_wordings():
     asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
     curt, wordy = (dict(list_wordings(list_true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
     assert max(curt, key=curt.__getitem__) == "yep"
@@ -304,7 +304,8 @@ def make_pool(*questions: tuple[str, int]) -> CandidatePool:
 
 
 def test_a_pool_needs_a_hundred_answers_in_addition_to_the_thirty_popular_ones():
-    assert make_pool(("how many", 130)).draw_candidates("how many", "2", np.random.default_rng(1))
+    options, _ = make_pool(("how many", 130)).draw_candidates("how many", "2", np.random.default_rng(1))
+    assert len(options) == OPTIONS
     with pytest.raises(ValueError, match="expected 130 distinct answers or more, got 129;"):
         make_pool(("how many", 129))
 
@@ -405,6 +406,9 @@ def test_fifty_candidates_are_plausible():
     # Few of the random candidates are plausible.
     assert 50 <= sum(text.startswith("plausible") for text in options) <= 55
     assert sum(text.startswith("popular") for text in options) == 30
+    rivals = [f"rival {i}" for i in range(20)]
+    options, _ = pool.draw_candidates("how many", "a truth", np.random.default_rng(1), rivals)
+    assert 30 <= sum(text.startswith("plausible") for text in options) <= 35  # the rivals count among the fifty
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_ndcg_is_nan_without_relevant_or_annotated_candidates():
 def test_nan_scores_rank_last_in_ndcg():
     relevance = torch.tensor([[1.0, 0.0, 0.0]] * 2)
     found = compute_ndcg(torch.tensor([[torch.nan, 1.0, 2.0], [torch.nan] * 3]), relevance)
-    assert found.tolist() == pytest.approx([0.0, 1 / 3])  # two candidates rank before the first; three share rank 1
+    assert found.tolist() == pytest.approx([0.0, 1 / 3])  # rank 3 has no weight; all three share the discount of rank 1
 
 
 def test_equal_scores_have_no_correlation_whatever_their_rounding():

@@ -116,16 +116,24 @@ def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, opt
     assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
 
 
+def make_batch_with_a_human_answer(speaker, temperature: float) -> tuple:
+    """Return a batch, its generated answers, and a mask of those that are not the human answer: all but the first."""
+    batch = make_batch(step=1)
+    message = StepRollouts(speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
+    width = message.tokens.shape[1]
+    batch.captions[0] = F.pad(message.tokens[0], (0, batch.captions.shape[1] - width))
+    differs = (message.tokens != batch.captions[:, :width]).any(1) | batch.captions[:, width:].any(1)
+    assert differs.tolist() == [False] + [True] * (len(batch) - 1)
+    return batch, message, differs
+
+
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents, temperature):
     """The loss is log(1 + exp(s(generated) − s(human))), and 0 where the generated answer is the human one."""
-    batch = make_batch(step=1)
+    batch, message, differs = make_batch_with_a_human_answer(agents.speaker, temperature)
     method = gan1(agents, Objective(), temperature=temperature)
     losses = compute_losses(method, batch)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
-    width = message.tokens.shape[1]
-    differs = (message.tokens != batch.captions[:, :width]).any(1) | batch.captions[:, width:].any(1)
     expected = (torch.log1p(compute_gain(agents.listener, message, batch).exp()) * differs).mean()
     assert_same_gradients(losses["listening"], expected, agents.listener)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
@@ -133,13 +141,11 @@ def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents,
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
 def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(agents, temperature):
-    batch = make_batch(step=1)
+    batch, message, differs = make_batch_with_a_human_answer(agents.speaker, temperature)
     method = gan2(agents, Objective(), temperature=temperature)
     losses = compute_losses(method, batch)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
-    model, width = agents.listener, message.tokens.shape[1]
-    differs = (message.tokens != batch.captions[:, :width]).any(1) | batch.captions[:, width:].any(1)
+    model = agents.listener
     encoding = model.encode_question(batch)
     scores = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
     candidates = (encoding @ model.encode_answers(batch.rounds.answers).T).gather(1, batch.rounds.options)

@@ -63,7 +63,7 @@ def test_the_official_form_is_read(files):
     assert found.captions[0] == ("picture", "number", "10")
     assert found.questions[found.question[0, 1]] == ("how", "many", "are", "there")
     human = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
-    assert human == [("no", "it", "isn't"), ("two",)]  # no question mark after an answer
+    assert human == [("no", "it", "isn't"), ("two",)]  # without the comma
     assert found.relevance is None
     assert found.kinds is None
 
@@ -297,12 +297,11 @@ def test_an_answer_outside_the_options_is_reported(tmp_path, monkeypatch):
         read_visdial_h5(*write_h5(tmp_path, arrays), SMALL)
 
 
-def test_an_answer_longer_than_the_clip_is_reported(tmp_path):
-    arrays = make_arrays(0, 0)
-    arrays["ans_len_train"][2, 1] = 9
-    with pytest.raises(
-        UserError, match=r"dialog 2, round 2: ans_len_train states 9 words, and 2 are there; at most 2 were"
-    ):
+@pytest.mark.parametrize(("long", "name"), [(False, "ans_len_train"), (True, "ans_length_train")])
+def test_an_answer_longer_than_the_clip_is_reported(tmp_path, long, name):
+    arrays = make_arrays(0, 0, long)
+    arrays[name][2, 1] = 9
+    with pytest.raises(UserError, match=rf"dialog 2, round 2: {name} states 9 words, and 2 are there; at most 2 were"):
         read_visdial_h5(*write_h5(tmp_path, arrays), SMALL)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,9 +14,10 @@ def test_numbers_are_torchs_to_the_bit(seed):
         assert torch.equal(generator.rand(*size), torch.rand(*size, generator=torch_generator))
 
 
+@pytest.mark.parametrize("first", [0, 3])
 @pytest.mark.parametrize("rows", [None, torch.tensor([4, 1, 0])])
-def test_dropout_masks_are_those_of_torchs_numbers(toy, rows):
-    batch, width = toy.batch(), 2
+def test_dropout_masks_are_those_of_torchs_numbers(toy, rows, first):
+    batch, width = replace(toy.batch(), first=first, whole_size=11), 2
     x = torch.empty(len(batch) * width if rows is None else len(rows), 3, 5)
     expected, found = (
         kind(batch, torch.Generator().manual_seed(7)).keep_mask(x, 0.7, rows, width)

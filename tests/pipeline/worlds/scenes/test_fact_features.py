@@ -25,14 +25,15 @@ from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
 
-def test_a_vector_has_the_facts_of_one_thing_and_no_others():
+def test_a_vector_has_the_facts_of_the_scene_or_of_one_thing_and_no_others():
     for index in range(0, 80, 8):
         scene = sample_scene(2, index)
         vectors, facts = compute_fact_vectors(scene), list(COLUMNS)
         assert vectors.shape == (REGIONS, SIZE)
         labels = {facts[i] for i in np.flatnonzero(vectors[0, :-4])}
-        assert {value for name, value in labels if name == "scenery"} == set(scene.scenery)
-        assert ("setting", scene.setting) in labels
+        air = scene.weather if scene.light == "day" else scene.light
+        scenery = {("scenery", name) for name in scene.scenery}
+        assert labels == {("setting", scene.setting), ("atmosphere", air), *scenery}
         for thing, vector in zip(scene.things, vectors[1:], strict=False):
             labels = {facts[i] for i in np.flatnonzero(vector[:-4])}
             assert labels == {(name, getattr(thing, name)) for name in THING_FACTS}

@@ -56,8 +56,6 @@ def test_two_scenes_of_a_neighbourhood_differ_in_one_or_two_facts(neighbourhoods
                 )
                 variations["arrangement"] += 1
             variations.update(name for _, name in differences)
-        distinct = {repr(sorted(find_differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}
-        assert len(distinct) == NEIGHBOURS
     assert {"colour", "count", "pose", "arrangement"} <= set(variations)
     assert "size" not in variations
 

@@ -10,6 +10,7 @@ from pipeline.worlds.scenes.scene_claims import SceneClaims
 ODD_CAPTIONS = [
     "two people and a dog next to a dog",
     "a man and a man behind a man on the sand",
+    "a dog near a dog and a man near a man",  # a thing is not near itself
     "there is a red on the red",  # attributes without a noun
     "some animals to the right of a vehicle in the rain at night",
     "several dogs are brown and standing",
