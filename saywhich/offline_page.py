@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pipeline.errors import escape_line
 from pipeline.report import html_templates
 from saywhich.outputs import open_output
 
@@ -22,4 +23,5 @@ def write_offline_page(out: Path, template: str, *, styles: Sequence[Path], **co
     hashes = [*map(html_templates.hash_source, texts)]
     with open_output(out) as page:
         templates = html_templates.open_templates([PAGES])
+        templates.filters["line"] = escape_line  # file names and captions may hold control characters
         page.write(templates.get_template(template).render(styles=texts, hashes=hashes, **content))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipeline.errors import escape_line
 from saywhich.bagging.bag_search import RULE, PhotoBags
 from saywhich.offline_page import PLAIN_STYLE, write_offline_page
 from saywhich.search_page import encode_thumbnail_url
@@ -16,7 +17,7 @@ def write_bag_page(out: Path, bags: PhotoBags) -> None:
     """Write the 100 tightest bags to `out`, one row per bag, with each photo's cosine with the first photo."""
     rows = [
         [
-            {"name": bags.name(photo), "small": encode_thumbnail_url(photo, SIDE), "cosine": cosine}
+            {"name": escape_line(bags.name(photo)), "small": encode_thumbnail_url(photo, SIDE), "cosine": cosine}
             for photo, cosine in zip(bag.photos, (None, *bag.cosines), strict=True)
         ]
         for bag in bags.bags[:MAX_BAGS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def _score_by_judge(
     If a key of `earlier_scores` has the judge's name, the judge is named by `spec`, or by `spec` and a number.
     """
     judge_names = {key.judge for key in earlier_scores}
-    name = next(name for name in (judge.name, spec, f"{spec} {len(judge_names) + 1}") if name not in judge_names)
+    numbered_names = (f"{spec} {number}" for number in count(len(judge_names) + 1))
+    name = next(name for name in chain((judge.name, spec), numbered_names) if name not in judge_names)
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
         raise UserError(

@@ -187,6 +187,7 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
     names = page.locator("input, button, summary, a").evaluate_all(
         "all => all.map(c => c.getAttribute('aria-label') || (c.closest('label') ?? c).textContent.trim())"
     )
+    assert names
     assert all(names)
 
 
@@ -198,6 +199,7 @@ def test_tab_reaches_every_control_and_outlines_it(page):
           return all.map((c, n) => (c.dataset.stop = n, c)).filter(c => c.checkVisibility()).map(c => c.dataset.stop);
         }"""
     )
+    assert expected
     reached, without_outline = [], []
     for _ in range(len(expected) + 1):
         page.keyboard.press("Tab")

@@ -32,7 +32,7 @@ def get_cells(table, row):
     return dict(zip(labels, found, strict=True))
 
 
-def test_recall_at_equal_cider_stands_with_its_interval_and_seeds(full_world):
+def test_recall_at_equal_cider_has_its_interval_and_seeds(full_world):
     comparison = compare_world(full_world)
     slice_ = comparison.at_cider[1]
     table = build_table_at_cider(comparison, slice_)

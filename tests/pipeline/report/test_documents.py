@@ -262,7 +262,7 @@ def test_an_invalid_request_is_reported_in_one_line_and_nothing_is_written(root,
     assert (root / "README.md").read_bytes().decode() == text
 
 
-def test_a_text_stands_where_a_table_was_not_recorded(root):
+def test_a_text_replaces_a_table_that_was_not_recorded(root):
     assert render_block(root, "small | Budget | else: not recorded") == ["not recorded"]
     assert render_block(root, "small | Work | else: not recorded")[2] == "| Luo et al. |   5 |"
 

@@ -22,7 +22,7 @@ NOISY = PlotSeries(
     ),
 )
 ONE = PlotPanel("own", "Own listener", "across →", "up →", (RISING, NOISY), band=(5.0, 5.0), band_label="people")
-OTHER = PlotPanel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, points=())))
+OTHER = PlotPanel("judge", "Independent judge", "across →", "up →", (RISING, replace(NOISY, points=())))
 EMPTY = replace(OTHER, series=())
 
 

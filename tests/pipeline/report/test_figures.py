@@ -158,12 +158,12 @@ def test_a_methods_colour_does_not_depend_on_the_other_methods():
     )
     assert two["luo"] == five["luo"]
     assert len(set(five.values())) == 5
-    assert replace_method_names("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
-    assert replace_method_names("luo *") == "Luo et al. *"
-    assert replace_method_names("my_method") == "my_method"
 
 
 def test_published_names_replace_keys_but_not_ordinary_words_or_paths():
+    assert replace_method_names("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
+    assert replace_method_names("luo *") == "Luo et al. *"
+    assert replace_method_names("my_method") == "my_method"
     assert (
         replace_method_names("CIDEr less that of frozen_luo ρ 0.5, of mle.")
         == "CIDEr less that of Luo et al. (frozen) ρ 0.5, of MLE."

@@ -83,7 +83,7 @@ def test_diversity_and_drift(full_world):
     }  # fmt: skip
 
 
-def test_a_loss_is_negative_and_has_a_deviation_over_seeds(world):
+def test_a_drift_may_be_negative_and_has_a_deviation_over_seeds(world):
     table = build_drift_table(*read(world))
     assert get_cells(table, "luo")["drift"] == "−1.0"
     assert get_cells(table, "psst_multinomial")["drift"] == "−1.0±0.0"
@@ -145,7 +145,7 @@ def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
             build_cross_play_table(crossed | change)
 
 
-def test_both_tables_of_the_paper(full_world, make_full_cell):
+def test_the_tables_of_several_captions_are_those_of_chen_and_jin(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"]["multi_sample"] = MULTI_SAMPLE
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])

@@ -412,7 +412,9 @@ def test_tables_have_captions_and_scopes_and_images_have_descriptions(full_html)
     assert all(heading.get("scope") in ("row", "col", "colgroup") for heading in page.find_all("th"))
     assert all(image["alt"].startswith("a <i>person</i> on image") for image in page.find_all("img"))
     assert page.find_all("html")[0]["lang"] == "en"
-    assert all(region.get("tabindex") == "0" for region in page.find_all("div") if region.get("role") == "region")
+    regions = [division for division in page.find_all("div") if division.get("role") == "region"]
+    assert regions
+    assert all(region.get("tabindex") == "0" for region in regions)
     headings = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h\d", tag)]
     assert headings[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(headings))

@@ -126,6 +126,17 @@ def test_a_damaged_film_is_reported_in_one_line_with_its_name(tmp_path, name):
         assert "\n" not in str(error.value)
 
 
+def test_damaged_frames_of_a_film_with_a_whole_index_are_reported(tmp_path):
+    path = tmp_path / "a.mp4"
+    write_film(path, [100] * 16)
+    whole = path.read_bytes()
+    start, end = whole.index(b"mdat") + 4, whole.index(b"moov") - 4
+    path.write_bytes(whole[:start] + bytes(end - start) + whole[end:])
+    assert len(read_timeline(path).durations) == 16  # only the decoder finds the damage
+    with pytest.raises(UserError, match=r"a\.mp4: the file cannot be decoded"):
+        check_film(path)
+
+
 def test_a_missing_film_and_a_folder_in_place_of_a_film(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_timeline(tmp_path / "a.mp4")

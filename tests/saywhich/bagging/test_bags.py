@@ -70,14 +70,16 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_names_that_are_not_utf_8_are_written_as_escapes(photos):
-    name = os.fsdecode(b"\xff.png")
+@pytest.mark.parametrize(
+    ("name", "shown"), [(os.fsdecode(b"\xff.png"), r"\xff.png"), ("x\u202egpj.png", r"x\u202egpj.png")]
+)
+def test_hidden_characters_of_names_are_written_as_escapes(photos, name, shown):
     (photos / "c.png").rename(photos / name)
     options = ["--size", "2", "--min-cosine", "-1", "--json", "found.json", "--html", "found.html"]
     assert main(["bags", "photos", *options]) == 0
     found = json.loads((photos.parent / "found.json").read_text(encoding="utf-8"))
     assert name in [photo for bag in found["bags"] for photo in bag["photos"]]
-    assert r"<br>\udcff.png" in (photos.parent / "found.html").read_text(encoding="utf-8")
+    assert f"<br>{shown}" in (photos.parent / "found.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

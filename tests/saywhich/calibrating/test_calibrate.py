@@ -72,6 +72,8 @@ def test_judges_whose_names_are_equal_have_scores_of_their_own(monkeypatch):
     monkeypatch.setattr(judge_sources, "JUDGES", (source,))
     found = saywhich.calibrate("ratings.csv", "photos", judges=["old/clip", "clip", "new/clip"])
     assert [key.judge for key in found.correlations] == ["clip", "clip 2", "new/clip"]
+    found = saywhich.calibrate("ratings.csv", "photos", judges=["a/clip 3", "b/clip", "clip"])
+    assert [key.judge for key in found.correlations] == ["clip 3", "clip", "clip 4"]
 
 
 def test_references_equal_to_the_caption_do_not_count(folder):

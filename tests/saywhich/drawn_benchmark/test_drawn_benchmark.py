@@ -142,7 +142,7 @@ def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
     answers.write_text(
         json.dumps(
             {
-                drawn.files[0]: f"A {false_colour.title()} {thing.category}",  # claims: category, count and colour
+                drawn.files[0]: f"a {false_colour} {thing.category}",  # claims: category, count and colour
                 drawn.files[1]: "blorp",
                 drawn.files[2]: f"a {third.colour} {third.category}",
             }

@@ -281,7 +281,10 @@ def test_python_has_the_commands_captions(models, photos):
 
 
 def test_the_temperature_applies_after_the_logits_processors(models, photos):
-    """S1 uses the speaker's own probabilities, and the temperature applies to S1."""
+    """S1 uses the speaker's own probabilities, and the temperature applies to S1.
+
+    A very small temperature or top-p gives greedy captions.
+    """
     speaker, steps = PretrainedSpeaker(str(models / "blip"), device="cpu"), []
 
     def record_scores(tokens, scores):
@@ -292,3 +295,10 @@ def test_the_temperature_applies_after_the_logits_processors(models, photos):
         settings = GenerationSettings(samples=2, temperature=temperature, max_tokens=1)
         speaker.generate_candidates([speaker.prepare(photos[0])], settings, [record_scores])
     torch.testing.assert_close(*steps)
+    inputs = [speaker.prepare(path) for path in photos]
+    greedy = speaker.generate_candidates(inputs, GenerationSettings(beam=1, max_tokens=LONGEST))
+    for sharp in ({"temperature": 1e-6}, {"top_p": 1e-6}):
+        settings = GenerationSettings(samples=2, max_tokens=LONGEST, **sharp)
+        assert speaker.generate_candidates(inputs, settings) == [2 * texts for texts in greedy]
+    plain = GenerationSettings(samples=2, max_tokens=LONGEST)
+    assert speaker.generate_candidates(inputs, plain) != [2 * texts for texts in greedy]
