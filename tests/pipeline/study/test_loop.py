@@ -100,7 +100,7 @@ def test_the_tables_have_the_accuracies_of_synthetic_raters(study_folder, key, o
     assert {row[2] for row in retrieval.rows} == {"8"}
     (preferred,) = naturalness.rows
     assert (preferred[0], preferred[3], preferred[5]) == ("psst_multinomial", "100.0 [100.0, 100.0]", "+100.0")
-    assert "α 1.00" in retrieval.notes[0]
+    assert "α is 1.00" in retrieval.notes[0]
 
 
 def find_first_sheet(study_folder, task="retrieval"):
