@@ -77,7 +77,7 @@ def test_equals_the_plain_form_with_several_captions_an_image(tied):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_scores():
-    """All scores would take 1 GB in single precision. A block and its intermediate tensors take 100 MB."""
+    """All scores would take 1 GB in single precision. A block and its intermediate tensors take 200 to 250 MB."""
     code = """
 import resource, torch
 from pipeline.metrics.retrieval import rank_gallery
@@ -101,6 +101,8 @@ def test_equal_captions_of_one_image_do_not_compete():
 def test_an_image_without_a_caption_is_reported():
     with pytest.raises(UserError, match="image 1 of 3 has no caption"):
         rank_gallery(IMAGES, IMAGES, torch.tensor([0, 2, 2]))
+    with pytest.raises(UserError, match="image 1 of 3 has no caption"):
+        rank_captions_among(IMAGES, IMAGES, torch.tensor([0, 2, 2]), torch.tensor([[1], [2], [0]]))
 
 
 def test_recall_by_hand():

@@ -69,6 +69,7 @@ def test_an_image_is_the_mean_of_the_regions_that_it_has(toy):
 def test_an_image_without_regions_is_the_null_image(toy):
     speaker, batch = toy.agents(decoder="lstm").speaker.eval(), toy.batch()
     speaker.add_null_image()
+    assert not speaker.null.any()  # its initial value is 0
     with torch.no_grad():
         speaker.null.copy_(torch.arange(8.0))
     batch.region_mask[2] = False

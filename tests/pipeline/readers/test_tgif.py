@@ -20,7 +20,7 @@ def make_sentence(name):
 @pytest.fixture
 def folder(tmp_path):
     rows = [f"{HOST}{name}\t{make_sentence(name)}" for name in NAMES]
-    rows += [f"{HOST}{SPLITS['test'][0]}\tA man is glaring", f"{HOST}zz_250.gif\tin no list"]
+    rows += [f"{HOST}{SPLITS['test'][0]}\tA man is glaring"] * 2 + [f"{HOST}zz_250.gif\tin no list"]
     (tmp_path / "tgif-v1.0.tsv").write_text("\n".join(rows) + "\n")
     (tmp_path / "splits").mkdir()
     (tmp_path / "images").mkdir()
@@ -41,6 +41,7 @@ def test_the_published_form_is_read_without_gifs_in_no_list(folder):
     assert [(image.file, image.split) for image in corpus.images] == [
         (f"tumblr_{name}", split) for split, names in SPLITS.items() for name in names
     ]
+    # a repeated sentence counts once
     assert [caption.text for caption in corpus.images[8].captions] == [make_sentence("i_500.gif"), "A man is glaring"]
     assert corpus.images[0].captions[0].words == (
         "a",
@@ -87,11 +88,11 @@ def test_a_split_without_remaining_images_is_an_error(folder):
 @pytest.mark.parametrize(
     ("file", "line", "message"),
     [
-        ("tgif-v1.0.tsv", "no tab", "line 13: a line is a URL, a tab and a sentence"),
-        ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 13: a GIF's URL is expected here"),
-        ("tgif-v1.0.tsv", "https://[1/a.gif\ta cat", "line 13: a GIF's URL is expected here"),
-        ("tgif-v1.0.tsv", "https://1]/a.gif\ta cat", "line 13: a GIF's URL is expected here"),
-        ("tgif-v1.0.tsv", "https://a.b/c.gif\t ", "line 13: the caption is empty"),
+        ("tgif-v1.0.tsv", "no tab", "line 14: a line is a URL, a tab and a sentence"),
+        ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 14: a GIF's URL is expected here"),
+        ("tgif-v1.0.tsv", "https://[1/a.gif\ta cat", "line 14: a GIF's URL is expected here"),
+        ("tgif-v1.0.tsv", "https://1]/a.gif\ta cat", "line 14: a GIF's URL is expected here"),
+        ("tgif-v1.0.tsv", "https://a.b/c.gif\t ", "line 14: the caption is empty"),
         ("splits/val.txt", "https://a.b/unknown.gif", 'line 3: the GIF "unknown.gif" has no sentence in tgif-v1.0.tsv'),
         ("splits/val.txt", f"{HOST}a_500.gif", 'line 3: GIF "tumblr_a_500.gif" occurs a second time'),
         ("splits/val.txt", "https://a.b/", "line 3: a GIF's URL is expected here"),

@@ -1,8 +1,13 @@
-"""The method of the report's headline."""
+"""The method of the report's headline, and the doubt about its difference from the control."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
 
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.headline import choose_headline_pair
+from pipeline.report.headline import choose_headline_pair, compose_headline_sentence
 
 
 def find_headline_method(world, cells, control):
@@ -25,3 +30,14 @@ def test_the_highest_recall_counts_where_no_method_keeps_the_controls_cider(worl
     worse = make_cell("psst_multinomial", 0.6, 70.0, **{"lambda": 0.9, "seed": 1})
     worse["test"] = make_cell("psst_multinomial", 0.6, 95.0)["test"]  # recall on the test split does not count
     assert find_headline_method(world, [broken, worse], control) == "luo"
+
+
+@pytest.mark.parametrize(
+    ("shift", "interval"), [(0, "−3.8 to +3.8, so it may be chance); "), (20, "+16.2 to +23.8); ")]
+)
+def test_a_difference_whose_interval_includes_0_may_be_chance(world, shift, interval):
+    differences = np.linspace(-4, 4, 81) + shift  # the quantiles .025 and .975 are the third and the third last
+    resamples = SimpleNamespace(mean=lambda points, *keys: np.stack([differences, np.zeros(81)], 1))
+    results = read_results(world.sweep, world.evaluations)
+    sentence = compose_headline_sentence(results, choose_all(results, ReportSettings()), "mle", resamples)
+    assert f" points, 95 % interval {interval}CIDEr" in sentence
