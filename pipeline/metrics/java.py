@@ -104,7 +104,7 @@ class Meteor:
             self._process.wait()
             self._errors.seek(0)
             last_line = _find_last_line(self._errors.read().decode(errors="replace"))
-            longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
+            longest = max((len(text.split()) for text in (*hypotheses, *chain.from_iterable(references))), default=0)
             cause = f"{error}; Java's last line: {last_line}"
             if time.monotonic() - start >= self.timeout:
                 cause = f"no answer within {self.timeout:g} s; the longest text has {longest} words"

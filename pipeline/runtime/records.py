@@ -140,19 +140,19 @@ def _parse_integer(text: str) -> int:
 def _check_nesting(value: Any) -> None:
     """Raise ValueError where lists and mappings are nested too deeply, or a text has a lone surrogate."""
     level: list[Any] = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for depth in range(MAX_DEPTH + 1):
         inner: list[Any] = []
         for item in level:
             if isinstance(item, str):
                 item.encode()
+            elif isinstance(item, dict | list) and depth == MAX_DEPTH:
+                raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
             elif isinstance(item, dict):
                 _check_surrogates(item)
                 inner += item.values()
             elif isinstance(item, list):
                 inner += item
-        if not (level := inner):
-            return
-    raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
+        level = inner
 
 
 def _count_largest_mapping(value: Any) -> int:

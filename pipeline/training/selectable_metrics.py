@@ -19,7 +19,7 @@ def build_select_validator(*metrics: str) -> AfterValidator:
                 f"start_epoch {optimisation.start_epoch} goes with schedule step, not with {optimisation.schedule}; "
                 "set it to 0"
             )
-        if select != "last" and optimisation.validate_every == 0:
+        if select != "last" and optimisation.validate_every == 0 and optimisation.validations_per_epoch == 1:
             raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
         if optimisation.patience is not None and select == "last":
             raise ValueError("patience needs a validation metric: set select to a metric, or patience to null")

@@ -204,6 +204,17 @@ def test_a_server_has_its_own_session_and_a_closed_meteor_has_closed_pipes():
     assert [pipe.closed for pipe in (meteor._stdin, meteor._stdout, meteor._errors)] == [True, True, True]
 
 
+def test_a_process_that_ended_is_named_for_zero_captions_too():
+    meteor = Meteor(20.0)
+    try:
+        meteor._process.kill()
+        meteor._process.wait()
+        with pytest.raises(NotComputedError, match=r"^METEOR: .*Java's last line"):
+            meteor.score([], [])
+    finally:
+        meteor.close()
+
+
 def test_a_folder_whose_path_is_too_long_for_a_socket_disables_only_sharing(tmp_path, monkeypatch, capfd):
     folder = tmp_path / ("x" * 110)
     folder.mkdir()

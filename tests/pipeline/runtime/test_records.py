@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.runtime.records import Record, parse_record
+from pipeline.runtime.records import MAX_DEPTH, Record, parse_json, parse_record
 
 
 class Point(Record):
@@ -27,3 +27,11 @@ def test_a_wrong_value_is_described_in_one_line(value, line):
     with pytest.raises(UserError) as error:
         parse_record(value, Point, "a.json", "again")
     assert str(error.value) == line
+
+
+@pytest.mark.parametrize("innermost", ["", "1", "{}", '"a"'])
+def test_every_list_or_mapping_counts_as_a_level_of_nesting(innermost):
+    levels = MAX_DEPTH - innermost.count("{")
+    parse_json("[" * levels + innermost + "]" * levels, "a.json", "again")
+    with pytest.raises(UserError, match=rf"^a\.json: not JSON \(nested more than {MAX_DEPTH} levels deep\); again$"):
+        parse_json("[" * (levels + 1) + innermost + "]" * (levels + 1), "a.json", "again")

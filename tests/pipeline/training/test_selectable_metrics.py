@@ -16,6 +16,7 @@ def check(settings: Optimisation) -> Optimisation:
         {},
         {"validate_every": 0},
         {"select": "recall@10"},
+        {"select": "cider", "validate_every": 0, "validations_per_epoch": 2},
         {"select": "cider", "patience": 3},
         {"schedule": "step", "decay": 0.5, "decay_every": 2, "start_epoch": 4},
     ],
