@@ -59,11 +59,11 @@ class JsonEntry(FilePosition):
         an int here.
         """
         if not isinstance(self.value, dict):
-            self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
+            self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}; correct it")
         value = self.value.get(key, default)
         if not isinstance(value, kind) or isinstance(value, bool):
             description = "missing" if value is None else show_json(value)
-            self.fail(f"`{key}` is {description}, and {KINDS.get(kind, 'another value')} is expected")
+            self.fail(f"`{key}` is {description}, and {KINDS.get(kind, 'another value')} is expected; correct it")
         return value
 
     def parts(self, key: str) -> Iterator[JsonEntry]:
@@ -111,7 +111,7 @@ class UniqueNames:
     def add(self, name: Any, position: FilePosition) -> None:
         """Add `name`; raises UserError where it was added before, or is neither a whole number nor a text."""
         if not isinstance(name, str | int) or isinstance(name, bool):
-            position.fail(f"{self.kind} must be a whole number or a text, not {show_json(name)}")
+            position.fail(f"{self.kind} must be a whole number or a text, not {show_json(name)}; correct it")
         if (first := self.positions.get(str(name))) is not None:
             first_position = str(first) if first.file == position.file else f"{first.file}, {first}"
             position.fail(f"{self.kind} {show_json(name)} occurs a second time, first at {first_position}; remove one")

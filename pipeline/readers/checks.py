@@ -21,7 +21,7 @@ def make_caption(text: str, words: Any, position: FilePosition) -> AnnotatedCapt
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        position.fail(f"`tokens` must be a list of words, not {show_json(words)}")
+        position.fail(f"`tokens` must be a list of words, not {show_json(words)}; correct it")
     if not words or not text.strip():
         position.fail(f"the caption is empty ({show_json(text)}); write one or more words, or remove the caption")
     return AnnotatedCaption(" ".join(text.split()), tuple(words))

@@ -42,7 +42,7 @@ def _read_captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
     for row, line in iterate_lines(file):
         match = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if match is None:
-            row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
+            row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}; correct it")
         name, number = match[1], int(match[2])
         if number in captions.setdefault(name, {}):
             row.fail(f"caption {name}#{number} occurs a second time; remove one")

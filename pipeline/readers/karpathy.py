@@ -30,7 +30,7 @@ def read_karpathy(annotations: Path) -> Corpus:
         for sentence in row.parts("sentences"):
             entry = sentence.value
             if not isinstance(entry, dict):
-                sentence.fail(f"a sentence is an object with `raw`, not {show_json(entry)}")
+                sentence.fail(f"a sentence is an object with `raw`, not {show_json(entry)}; correct it")
             if "sentid" in entry:
                 sentence_ids.add(entry["sentid"], sentence)
             if "imgid" in entry and entry["imgid"] != row.value.get("imgid", entry["imgid"]):

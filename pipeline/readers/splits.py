@@ -62,7 +62,7 @@ def read_splits(file: Path) -> Splits:
                 )
             for member in source.entries(split):
                 if not isinstance(member.value, str | int) or isinstance(member.value, bool):
-                    member.fail(f"expected an image id or a file name, found {show_json(member.value)}")
+                    member.fail(f"expected an image id or a file name, found {show_json(member.value)}; correct it")
                 entries.append((member, str(member.value), split))
     by_image: dict[str, str] = {}
     for position, image, split in entries:

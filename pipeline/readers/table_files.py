@@ -131,13 +131,13 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list
         row = FileRow(table, number)
         values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts")
         if not isinstance(values, dict):
-            row.fail(f"expected one JSON object of texts, found {show_json(values)}")
+            row.fail(f"expected one JSON object of texts, found {show_json(values)}; correct it")
         if number == 1:
             other_names = [key for key in values if key not in columns]
         for name, column in columns.items():
             value = values.get(name)
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-                row.fail(f"the {name} is {show_json(value)}, and a text is expected")
+                row.fail(f"the {name} is {show_json(value)}, and a text is expected; correct it")
             column.append(value if value is None or isinstance(value, str) else show_json(value))
     present = {
         name: column for name, column in columns.items() if not column or any(value is not None for value in column)

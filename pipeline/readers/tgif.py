@@ -25,7 +25,7 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     for row, line in iterate_lines(captions):
         url, tab, sentence = line.partition("\t")
         if not tab:
-            row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
+            row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}; correct it")
         # a repeated sentence counts once
         sentences.setdefault(_parse_file_name(url, row), {})[make_caption(sentence, None, row)] = None
     names, images = UniqueNames("GIF"), []
@@ -50,7 +50,7 @@ def _parse_file_name(url: str, position: FilePosition) -> str:
     except ValueError:  # brackets around something other than an IP address
         name = ""
     if not url.startswith(("http://", "https://")) or not name:
-        position.fail(f"a GIF's URL is expected here, not {show_json(url)}")
+        position.fail(f"a GIF's URL is expected here, not {show_json(url)}; correct it")
     return name
 
 

@@ -49,7 +49,8 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
             rating_file.references[image] = [text for text in references if text != caption]
             rating_file.ratings.append(CaptionRating(image, caption, share))
         elif not all(rating in EXPERT_RATINGS for rating in numbers):
-            row.fail(f"the numbers are {', '.join(f'{n:g}' for n in numbers)}, and {FLICKR8K_NUMBERS} are expected")
+            found = ", ".join(f"{number:g}" for number in numbers)
+            row.fail(f"the numbers are {found}, and {FLICKR8K_NUMBERS} are expected; correct them")
         elif caption in references:
             notes.add("ratings of an image's own reference, which are left out", caption_id)
         else:
@@ -88,7 +89,7 @@ def _parse_flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float
     parts = line.split("\t")
     numbers = [number for part in parts[2:] if (number := parse_rating(part)) is not None and not math.isnan(number)]
     if len(parts) != 5 or len(numbers) != 3:
-        row.fail(f"is {show_json(line)}, and {FLICKR8K_LINE}, are expected")
+        row.fail(f"is {show_json(line)}, and {FLICKR8K_LINE}, are expected; correct the line")
     return parts[0], parts[1], (numbers[0], numbers[1], numbers[2])
 
 
@@ -110,7 +111,7 @@ def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[st
         row, answers = FileRow(path, number), values[column + 1 :]
         if count < 1 or 2 * count > len(answers):
             columns = ", ".join([f"column {column + 1}", *header[column : column + 1]])
-            row.fail(f"an address, captions and as many ratings are expected from {columns}")
+            row.fail(f"an address, captions and as many ratings are expected from {columns}; correct the row")
         yield row, values[column].rpartition("/")[2], answers[:count], answers[count : 2 * count]
 
 

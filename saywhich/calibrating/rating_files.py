@@ -52,7 +52,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
     for row, values in read_texts(path, COLUMNS, ("caption", "rating")):
         image = next((values[name] for name in IMAGES if values.get(name)), "")
         if not image:
-            row.fail(f"names no image; one of the columns {', '.join(IMAGES)} is needed")
+            row.fail(f"names no image; name it in the column {' or '.join(IMAGES)}")
         rating = parse_rating(values["rating"])
         if rating is None:
             row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected; correct it")

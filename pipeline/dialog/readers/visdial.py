@@ -183,7 +183,9 @@ class _Reader:
                 row, round_index = rows.get(str(entry["image_id"])), entry["round_id"] - 1
                 scores = entry.get("gt_relevance", entry.get("relevance"))
                 if row is None or not 0 <= round_index < len(self.rounds[row][2]):
-                    position.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
+                    position.fail(
+                        f"no round {entry['round_id']} of image {entry['image_id']} is in this split; correct the entry"
+                    )
                 if len(scores) != len(self.rounds[row][1][round_index]):
                     option_count = len(self.rounds[row][1][round_index])
                     position.fail(f"{len(scores)} numbers of relevance for {option_count} options; give one per option")
@@ -234,7 +236,7 @@ class _Reader:
 def _check_relevance(score: Any, position: FileRow) -> float:
     """Return the relevance of an answer; raises UserError unless it is a number from 0 to 1."""
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        position.fail(f"the relevance {show_json(score)} is no number from 0 to 1")
+        position.fail(f"the relevance {show_json(score)} is no number from 0 to 1; correct it")
     return float(score)
 
 

@@ -176,7 +176,7 @@ def test_composite_with_other_columns_is_refused(folder):
     ("text", "message"),
     [
         ("HITId,url\rx,http://host/a.png\r", "t.csv: not a CSV table"),
-        ("HITId,b\nx,y,http://host/a.png,red,blue\n", "t.csv, row 2: .* are expected from column 3$"),
+        ("HITId,b\nx,y,http://host/a.png,red,blue\n", "t.csv, row 2: .* are expected from column 3; correct the row$"),
     ],
 )
 def test_a_damaged_composite_file_is_refused(folder, text, message):
