@@ -28,7 +28,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """Return the theme's files, those of docs/ under docs/, other pages of the navigation, and the reference."""
+    """Return the theme's files, pages and PNG files of docs/ under docs/, other pages, and the reference."""
     site_files = Files([])
     for file in files:
         in_docs = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
@@ -45,7 +45,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Link folders to their README.md, remove links to folders without one, and add linked files to the site."""
+    """Link folders to their page README.md, unlink other folders, add linked files, and log missing ones."""
 
     def update_link(match):
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["path"]))

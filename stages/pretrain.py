@@ -1,4 +1,4 @@
-"""Pretraining of a listener, a speaker or an independent judge on human captions, or import of a trained judge.
+"""Pretraining of a speaker, listener, judge or dialog agent on human texts, or import of a trained judge.
 
 python -m stages.pretrain --role listener → data/pretrained/listener: weights, history and metrics.
 """

@@ -133,7 +133,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Results:
-    """All points, with methods in display order, and notes for the reader."""
+    """All points, with methods in display order, notes for the reader, and the files that were read."""
 
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class Results:
 
     @property
     def first_and_last_judge(self) -> list[str]:
-        """Return the names of the first and the last judge, the most and least similar to the speaker's listener."""
+        """Return the names of the first and the last judge; params.yaml should list the most independent one last."""
         names = list(self.judges)
         return list(dict.fromkeys((names[0], names[-1])))
 
@@ -294,7 +294,7 @@ def _read_evaluation(path: Path) -> Any:
 
 
 def find_evaluations(data: Path, methods: Iterable[str]) -> list[Path]:
-    """Return the folders of the methods' evaluations below `data` that exist."""
+    """Return the folders of the methods' evaluations below `data` that have a metrics.json."""
     folders = (data / "evaluation" / method for method in methods)
     return [folder for folder in folders if (folder / "metrics.json").exists()]
 
@@ -314,7 +314,8 @@ def add_frozen_speakers(results: Results, methods: Container[str]) -> Results:
             systems = [_build_frozen_point(point) for point in results.get_points(method)]
             points += filter(None, systems)
             incomplete += [f"frozen_{method}"] if None in systems else []
-    note = f"{', '.join(incomplete)}: settings without an adapted listener are left out; evaluate them again."
+    cause = "settings without the recall of the adapted or own listener are left out"
+    note = f"{', '.join(incomplete)}: {cause}; evaluate them again."
     return replace(results, points=tuple(points), notes=(*results.notes, *([note] if incomplete else [])))
 
 

@@ -1,4 +1,4 @@
-"""Methods of pretraining: speakers by maximum likelihood, listeners on captions of humans or of a speaker."""
+"""Methods of pretraining and adaptation: speakers by maximum likelihood, listeners on human or speakers' captions."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _check_format(name: str) -> str:
 
 
 class PrepareSettings(PrepareKeys):
-    """Paths of the images and captions, and the construction of the vocabulary."""
+    """Paths of a corpus, and rules for its splits, vocabulary, document frequencies and missing images."""
 
     dataset: Name
     format: Annotated[Text, AfterValidator(_check_format)]
@@ -88,8 +88,10 @@ class PrepareSettings(PrepareKeys):
                 "expected count_ngrams whole, which counts n-grams, or document_frequencies, which reads their counts "
                 f"({self.document_frequencies}), got both; leave out one"
             )
-        if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
+        if not form.fits(source):
             raise ValueError(form.takes)
+        if self.known_corrupt and not form.may_be_corrupt:
+            raise ValueError(f"known_corrupt is not for format {form.name}: leave it out")
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
             raise ValueError("images = null: max_missing_share needs a folder; name one, or remove max_missing_share")
         if self.max_missing_share is not None and not form.may_miss_images:
@@ -99,15 +101,16 @@ class PrepareSettings(PrepareKeys):
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
             rule = "min_count is needed where words are counted"
-            exception = "a tokenizer and the vocabulary of published annotations replace the count: min_count: null"
-            raise ValueError(f"{rule}; {exception}")
+            exception = "a tokenizer and the vocabulary of published annotations replace the count"
+            change = "set a number" if self.min_count is None else "min_count: null"
+            raise ValueError(f"{rule}; {exception}: {change}")
 
 
 class DetectorSettings(Section):
-    """A detector of words or objects, trained where there are no pretrained weights.
+    """A detector of words or objects that this project trains.
 
-    Its training uses `seed` and not the top-level seed; START=n adds n − 1 to `seed`. `horizontal_flip`: half of the
-    training images, at random, are mirrored.
+    Its training uses `seed` and not the top-level seed; START=n adds n − 1 to `seed`. With
+    `horizontal_flip` each training image is mirrored with probability ½.
     """
 
     epochs: Natural
@@ -132,7 +135,7 @@ def _check_feature_format(name: str) -> str:
 
 
 class ImportedSettings(Section):
-    """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
+    """Paths of features that were extracted elsewhere, and the largest number of regions per image."""
 
     format: Annotated[Text, AfterValidator(_check_feature_format)]
     regions: Text | Annotated[tuple[Text, ...], *Distinct]
@@ -142,7 +145,7 @@ class ImportedSettings(Section):
     def _check(self) -> None:
         form = _list_feature_formats()[self.format]
         if not form.fits(self.regions):
-            raise ValueError(f"format {self.format} takes regions: {form.takes}")
+            raise ValueError(f"format {self.format} takes regions: {form.takes}; correct them")
 
 
 RGB = Field(strict=False, min_length=3, max_length=3)  # red, green and blue
@@ -151,7 +154,7 @@ Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], RGB]
 
 
 class RegionLimits(Section):
-    """Number of a detector's regions: `fixed`, or `min_boxes` to `max_boxes` that score at least `threshold`."""
+    """Number of a detector's regions: `fixed`, or those above `threshold`, from `min_boxes` to `max_boxes`."""
 
     fixed: Size | None = None
     min_boxes: Size | None = None
@@ -161,7 +164,10 @@ class RegionLimits(Section):
     def _check(self) -> None:
         given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
         if given not in ([True, False, False, False], [False, True, True, True]):
-            raise ValueError("expected {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}, for example")
+            raise ValueError(
+                "expected {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}, for example, got other keys: "
+                "correct them"
+            )
         if self.min_boxes is not None and self.max_boxes is not None and self.min_boxes > self.max_boxes:
             raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}: lower it")
 
@@ -182,7 +188,7 @@ class FeatureSettings(Section):
     frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
 
     `detector` describes a network that is trained here. With `weights: hub`, it is trained only where the weights
-    cannot be downloaded. It has no effect where `weights` is a file.
+    of a network of another library than transformers cannot be downloaded. It has no effect where `weights` is a file.
     """
 
     network: Text
@@ -206,7 +212,10 @@ class FeatureSettings(Section):
         trained_here = self.network in ("word_detector", "object_detector")
         has_boxes = self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
-            raise ValueError(f"network imported needs an imported: block, and no other takes one; got {self.network}")
+            raise ValueError(
+                f"network imported, and no other, takes an imported: block; got network {self.network}: "
+                "add or remove the block"
+            )
         if self.imported is not None or self.network == "facts":
             for name in type(self).model_fields:
                 if name not in ("network", "imported") and getattr(self, name):
@@ -214,20 +223,22 @@ class FeatureSettings(Section):
             return
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             needed = "batch" if self.network.startswith("hub/") else "image_size and batch"
-            raise ValueError(f"network {self.network} needs {needed}")
+            raise ValueError(f"network {self.network} needs {needed}: set what is null")
         if trained_here and (self.weights is not None or self.detector is None):
-            raise ValueError(f"network {self.network} takes weights: null and a detector: block")
+            raise ValueError(f"network {self.network} takes weights: null and a detector: block: correct these keys")
         if trained_here and (self.mean or self.std or self.options):
             takes = "mean: null, std: null and options: {}"
-            raise ValueError(f"network {self.network} takes {takes}, since it is trained here")
+            raise ValueError(f"network {self.network} takes {takes}, since it is trained here: set these values")
         if not trained_here and self.weights is None:
-            raise ValueError(f"network {self.network} takes weights: hub or a safetensors file")
+            raise ValueError(f"network {self.network} needs weights: hub or a safetensors file; set one of them")
         if has_boxes and (self.boxes is None or self.grid_size is not None):
-            raise ValueError(f"network {self.network} takes boxes, for example {{fixed: 36}}, and grid_size: null")
+            raise ValueError(
+                f"network {self.network} needs boxes, such as {{fixed: 36}}, and grid_size: null: set both"
+            )
         if not has_boxes and self.boxes is not None:
             raise ValueError(f"network {self.network} is no detector: set boxes to null")
         if self.vector == "mean_and_max" and (trained_here or has_boxes or self.network.startswith("hub/")):
-            raise ValueError(f"network {self.network} does not take vector: mean_and_max")
+            raise ValueError(f"network {self.network} does not take vector: mean_and_max: set vector to null")
         self._check_frames()
 
     def _check_frames(self) -> None:

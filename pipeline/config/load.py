@@ -54,7 +54,7 @@ class MethodSettings:
     arguments: dict[str, Any]  # by the composition's own names: `lam` for lambda
     optimisation: Optimisation
     objective: Objective
-    gamma: float  # guidance of the trained speaker
+    gamma: float  # guidance scale, at decoding by the trained speaker
     rerank: RerankSettings | None  # at evaluation: captions sampled per image, which a listener ranks
     pragmatic: PragmaticSettings | None  # at evaluation: pragmatic decoding
     speaker: str  # the pretrained speaker, by its name in `pretrain`
@@ -85,9 +85,10 @@ def resolve_method_settings(params: Params, name: str) -> MethodSettings:
 def load(path: Path, overrides: Iterable[str] = ()) -> Params:
     """Read and check a parameter file with "a.b=value" `overrides`.
 
-    The schema of a block of `methods` is the signature of its composition. `from` names a module of pipeline/methods or
-    of a slice's methods, which is imported. `method` names a function in it (default: the block's own name). Raises
-    UserError for the first problem, in one line with the key, the value and the allowed values.
+    The schema of a block of `methods` is the signature of its composition, with COMMON_KEYS. `from` names a module of
+    pipeline/methods or of a slice's methods, which is imported. `method` names a function in it (default: the block's
+    own name). Raises UserError for one problem, in one line with the key and, where they exist, its value and the
+    allowed values.
     """
     raw = read_mapping(Path(path))
     origins = override(raw, overrides)
@@ -171,7 +172,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
 
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
     if agents is None:
-        line = "pretrain.listener must be a listener, with which joint training begins; add its block"
+        line = "pretrain.listener must be a listener, with which joint training begins; add or correct its block"
         raise _ParameterError(("pretrain",), line)
     for name, block in params.pretrain.items():
         features_key = ("pretrain", name, "features")
@@ -183,7 +184,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
             )
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
-            needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
+            needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}; set both"
             raise _ParameterError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
     captions = agents is CAPTIONS
     listeners = [name for name, kind in kinds.items() if kind in agents.listeners]
@@ -329,7 +330,7 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
 
 
 def _build_grid_schema(schema: type[Section]) -> type[Section]:
-    """Return the schema of a method's grid: a list of values for each option, and seeds of its own."""
+    """Return the schema of a method's grid: values of each option, gamma, rerank and pragmatic, and its own seeds."""
     kinds = {
         key: GenericAlias(tuple, (kind, ...)) for key, kind in list_keys(schema).items() if key not in COMMON_KEYS[:4]
     }

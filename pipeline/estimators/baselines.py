@@ -1,6 +1,7 @@
 """Baselines, which lower the variance of score-function gradients, and scalings of the advantage.
 
-The advantage is the score minus the baseline. `min_samples` is the smallest number of captions per image.
+The advantage is the score minus the baseline. `min_samples` is the smallest number of captions per
+image that a baseline or scaling accepts.
 """
 
 from __future__ import annotations
@@ -105,10 +106,10 @@ class CenteredBaseline:
 
 @dataclass(frozen=True)
 class GroupStd:
-    """Division by the standard deviation (n − 1) over the image's samples plus `epsilon` (GRPO as in TRL).
+    """Division by the sample standard deviation of the advantages of an image's samples, plus `epsilon`.
 
-    Images whose samples have nearly equal scores get the same weight as other images. The result is therefore not
-    the gradient of the expected score.
+    With `GroupMean` this is GRPO as in TRL. Images whose samples have nearly equal scores get the same weight as other
+    images. The result is therefore not the gradient of the expected score.
     """
 
     epsilon: float = 1e-4
@@ -121,7 +122,7 @@ class GroupStd:
 
 @dataclass(frozen=True)
 class BatchStd:
-    """Division by the standard deviation over the whole batch plus `epsilon`, which brings all terms to one scale.
+    """Division by the standard deviation of the whole batch's advantages plus `epsilon`; all terms get one scale.
 
     The mean is kept; `CenteredBaseline` subtracts it.
     """

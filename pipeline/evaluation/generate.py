@@ -37,9 +37,9 @@ def generate_captions(
 ) -> GeneratedCaptions:
     """Generate the captions of each image of `batches` through `channel`, in order and without dropout.
 
-    The token `unk` is never generated; −1: no token is masked. Random numbers depend on a batch's number (`step`)
-    alone. `dtype` is the type of large matrix products of an optimised speaker; None: the weights' type. Other
-    speakers keep the type of their weights.
+    The token `unk` is never generated; −1: no token is masked. The random seed of a batch is its number (`step`).
+    `speaker` is moved to `device` and set to evaluation mode, in place. `dtype` is the type of large matrix products of
+    an optimised speaker; None: the weights' type. Other speakers keep the type of their weights.
     """
     speaker = optimize_for_decoding(speaker.to(device).eval(), dtype)
     channel = BanToken(channel, unk) if unk >= 0 else channel

@@ -1,4 +1,4 @@
-"""Reranking: sample several captions per image and keep the caption that the listener scores highest."""
+"""Reranking: sample several captions per image and keep the one with the highest margin or similarity."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ class Reranker:
         device: torch.device,
         no_repeat: int | None = None,
     ) -> GeneratedCaptions:
-        """Return one caption of each image of `batches`, in the format of `generate_captions`."""
+        """Return one caption of each image of `batches`, in the format of `generate_captions`; UNK is masked.
+
+        `no_repeat` is the length of the n-grams that no caption repeats; None: no limit.
+        """
         samples, temperature, score, _ = self.choice
         sampling = Multinomial(samples, requires_grad=False)
         scaled = sampling if temperature == 1 else TemperatureScaling(sampling, temperature)

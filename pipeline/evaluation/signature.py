@@ -37,10 +37,10 @@ def format_protocol_signature(
     """Return one line like sacreBLEU's: data, galleries, judges, recall, ties, decoding, words, reward and versions.
 
     `gamma`, the guidance scale, appears unless it is 1. The other optional parts appear if given. `hard_gallery` is the
-    definition of the hard gallery, and `no_repeat` the length of n-grams that no caption repeats. `rerank` holds the
-    number of ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin, and
-    the listener unless it is the speaker's own. `pragmatic` holds the exponent alpha, the number of distractors and the
-    posterior.
+    definition of the hard gallery. `no_repeat` is the length of the n-grams that no caption repeats. `rerank` holds the
+    number of ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin. The
+    listener appears unless it is the method's own. `pragmatic` holds the exponent alpha, the number of distractors and
+    the posterior.
     """
     images = prepared.manifest["images"]
     parts = {

@@ -28,11 +28,11 @@ class _DecoderInputsSignal(Exception):  # noqa: N818
 
 
 class DecoderInputsNetwork(GridNetwork):
-    """A captioner's layers before its text decoder as an `Extractor`, with the model's own processor and prompt.
+    """A captioner's layers before its text decoder as an `Extractor`.
 
-    Regions are the encoder's states that the decoder attends to (Florence-2, BLIP-2 with T5). In other models they are
-    the embeddings of image and prompt before the caption, except the last token, which begins the caption. The vector
-    is the mean of the regions.
+    The processor is the model's own, and the prompt is fixed. Regions are the encoder's states that the decoder attends
+    to (Florence-2, BLIP-2 with T5). In other models they are the embeddings of image and prompt before the caption,
+    except the last token, which begins the caption. The vector is the mean of the regions.
     """
 
     memory_format = torch.preserve_format
@@ -40,8 +40,8 @@ class DecoderInputsNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the layers of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for settings that the model's own processor determines, and for a processor that does not fit
-        the model.
+        Raises UserError for settings that this network does not take, for a processor that does not fit the model, and
+        as `load_captioner` does.
         """
         name = settings.network.removeprefix(PREFIX)
         unsupported = settings.options, settings.normalisation, settings.grid_size

@@ -26,7 +26,7 @@ class WeightsSource(Record):
 
 
 class FittedFile(Record):
-    """A file of transforms fitted to features, and its digest."""
+    """A file of values fitted to the training split, and its digest."""
 
     file: Name
     sha256: Digest
@@ -85,7 +85,10 @@ class Shape(Record):
 
 
 class Manifest(Record):
-    """A network with its preprocessing and fitted transforms. Manifests of imported features have other entries."""
+    """A network with its preprocessing and fitted values.
+
+    Manifests of imported features and of facts have other entries.
+    """
 
     network: Line
     preprocessing: Preprocessing

@@ -32,7 +32,7 @@ LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes 
 
 @dataclass(frozen=True)
 class ImageHinge(Hinge):
-    """The half of the hinge that compares images for a caption; other captions have no effect."""
+    """The half of the hinge that compares images for a caption, with the hardest image; `negatives` is ignored."""
 
     def losses(self, cosines: Tensor) -> Tensor:
         """Return losses (S, B) from `cosines` (S, B, B)."""
@@ -50,7 +50,7 @@ BOTH_SCORES = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # als
 
 @dataclass(frozen=True)
 class MeasurementEffort:
-    """Numbers of worlds, steps and repetitions."""
+    """Numbers of worlds, pretraining epochs, captions per image, steps and timed repetitions."""
 
     worlds: int = 3  # with seeds 1, 2, …
     epochs: int = 40  # epochs of pretraining, each with four captions per image

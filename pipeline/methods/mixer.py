@@ -31,8 +31,8 @@ def mixer(
 ) -> Method:
     """Build λ · hinge + (1 − λ) · (cross-entropy on a forced human prefix + REINFORCE on its sampled continuation).
 
-    The baseline of `reward` is a critic, which is trained alone for `critic_first` steps. The first epoch forces
-    `forced_tokens` tokens (None: all). The number falls by `decrement` after every `every` epochs.
+    The baseline of `reward` is a critic, which is trained alone in the first `critic_first` steps. The first epoch
+    forces `forced_tokens` tokens (None: all). The number falls by `decrement` after every `every` epochs.
     """
     start = agents.speaker.max_words if forced_tokens is None else forced_tokens
     channel = ForcedPrefix(PrefixSchedule(start, every, decrement))

@@ -76,10 +76,10 @@ def measure_set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions for each of M images, as space-joined tokens.
 
     Div-n is the number of distinct n-grams of an image's captions per token, averaged over images. mBLEU-4 is BLEU-4 of
-    each caption against the K − 1 others of its image; lower is more diverse (Shetty et al. 2017). `corpus`: corpus
-    BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`: the mean over captions,
-    with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if there are no images, if images differ
-    in their number of captions, or if they have fewer than two.
+    each caption against the K − 1 others of its image; lower is more diverse (Shetty et al. 2017). `corpus` is the
+    corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption` is the mean over
+    captions, with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if there are no images, if
+    images differ in their number of captions, or if they have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError(

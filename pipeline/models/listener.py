@@ -21,8 +21,8 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Dual encoder of images, by a linear map, and captions, by the encoder "gru", "bag" or "pair".
 
-    "gru" is a GRU's last state, and "bag" a linear map of the mean embedding. "pair" combines both, each with its own
-    embeddings and image map; the cosine is the mean of both cosines. Image vectors are those of the feature set
+    "gru" is a GRU's last state. "bag" is a linear map of the mean embedding. "pair" combines both, which have separate
+    embeddings and image maps; the cosine is the mean of both cosines. Image vectors are those of the feature set
     `features`. Captions are tokens, or distributions as mixtures of embeddings (`message.relaxed`).
     """
 
@@ -52,7 +52,7 @@ class Listener(nn.Module):
         return self._normalise(self.image(pooled))
 
     def encode_text(self, message: Message) -> Tensor:
-        """Encode N captions as unit vectors (N, H), or (N, 2·H) with "pair", up to the first EOS, without padding.
+        """Encode N captions as unit vectors (N, H), or (N, 2·H) with "pair", up to and including the first EOS.
 
         The GRU's first input is BOS; the mean embedding leaves BOS out.
         """
@@ -71,7 +71,7 @@ class Listener(nn.Module):
         return self._normalise(torch.cat(encodings, 1))
 
     def _normalise(self, x: Tensor) -> Tensor:
-        """Normalise the parts of `x` (n, parts · H) to equal length, and each row to length 1."""
+        """Normalise the parts of `x` (B, parts · H) to equal length, and each row to length 1."""
         parts = F.normalize(x.view(len(x), self.parts, -1), dim=-1, eps=EPSILON)
         unit: Tensor = parts.flatten(1) / self.parts**0.5
         return unit

@@ -107,7 +107,7 @@ def open_unroll(
 def teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Run teacher forcing with one product for the logits of all time steps.
+    """Return the batch's captions with their log-probabilities; one product gives the logits of all time steps.
 
     This is faster than `generate` through `TeacherForcing()`.
 

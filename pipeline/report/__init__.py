@@ -1,1 +1,1 @@
-"""The report: the page, its tables, figures and gallery, and the tables of the documents."""
+"""The report: the page, its tables, figures and gallery, and the tables and figures of the documents."""

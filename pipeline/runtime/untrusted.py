@@ -20,7 +20,10 @@ MAX_COMPRESSION = 256  # maximal ratio of unpacked to stored size for larger arr
 
 
 def leads_outside(name: str) -> bool:
-    """Return whether `name` is an absolute path, contains `..` or contains a null byte, by the rules of any system."""
+    """Return whether `name` is an absolute path, names a drive, has a part `..` or contains a null byte.
+
+    The rules of POSIX and of Windows apply.
+    """
     absolute = PurePosixPath(name).is_absolute() or bool(PureWindowsPath(name).anchor)
     return absolute or ".." in re.split(r"[/\\]", name) or "\0" in name
 
@@ -47,7 +50,8 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """Return the numeric array `name` of an HDF5 file. Raises KeyError where there is nothing of this name.
 
     Raises UserError for a soft or external link, for values that are no numbers, and for an array stored in another
-    file. Raises UserError, too, for an array that claims to be far larger than its stored bytes.
+    file. Raises UserError, too, for an array of more than MAX_ARRAY_BYTES that claims more than
+    MAX_COMPRESSION times its stored bytes.
     """
     import h5py
 

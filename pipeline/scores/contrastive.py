@@ -83,7 +83,8 @@ class ContrastiveScore:
     denominator (decoupled). At a small `temperature` τ, each direction is close to the cosine minus the hardest
     negative's cosine. Negative captions are the whole batch's captions from the caption's own channel and from the
     channels `captions`. In its own channel, the negatives of sample s are the samples s of the other images. Negative
-    images are the batch's images and their `neighbours` in the retriever, each once. Without a negative the score is 0.
+    images are the batch's images and their `neighbours` in the retriever, each once. A direction without negatives adds
+    0.
     """
 
     retriever: Retriever | Listener
@@ -144,7 +145,10 @@ class _BatchContrast:
         return ranks.gather_with_gradient(vectors.view(-1, message.samples, vectors.shape[1]))
 
     def _compute_cosines(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines (S, B, n) of all captions with each image, and a mask (B, n) of the caption itself."""
+        """Return cosines (S, B, n) of each image with the samples s and all captions of `messages`, and a mask (B, n).
+
+        The mask marks the caption itself.
+        """
         diagonal = torch.eye(len(images), dtype=torch.bool, device=images.device)
         cosines, excluded = [torch.einsum("xsd,bd->sbx", captions, images)], [diagonal]
         for other in self.messages:

@@ -114,7 +114,8 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
         question = questions.get(answer.question)
         if question is None or answer.chosen not in question.options:
             raise UserError(
-                f"{where}: no such question, or no such option, in the study's key; give the file that the page saved"
+                f"{where}: expected a question and an option of the study's key, got {answer.question[:40]} and "
+                f"{answer.chosen[:40]}; give the file that the page saved"
             )
         previous_answers = answers_by_rater[str(answer.rater), question.task]
         repeated += answer.question in previous_answers
@@ -131,7 +132,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
             for q, a in pairs
             if not q.qualification
         ]
-    cause = f"Raters left out, with fewer than {PASSED} right answers in the qualification"
+    cause = f"Raters with fewer than {PASSED} right answers in the qualification are left out"
     notes = [f"{cause}: {', '.join(failed)}."] if failed else []
     notes += [f"{repeated} answers to questions that the rater had answered before are left out."] if repeated else []
     return Answers(key, tuple(votes), tuple(notes))
@@ -140,8 +141,8 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
 def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """Yield the location and the content of each answer in the files and folders `paths`."""
     for path in _list_files(paths):
-        for number, answer in _read_file(path):
-            yield f"{path}, answer {number}", answer
+        for position, answer in _read_file(path):
+            yield f"{path}, {position}", answer
 
 
 def _read_key(path: Path) -> StudyKey:
@@ -150,7 +151,7 @@ def _read_key(path: Path) -> StudyKey:
     Raises UserError where the key is missing or was changed.
     """
     if not path.exists():
-        raise UserError(f"{path}: no such file; saywhich study writes it")
+        raise UserError(f"{path}: no such file; give the folder that saywhich study wrote")
     content = read_json(path, "make the study again", MAX_BYTES)
     key = parse_record(content, StudyKey, str(path), "make the study again")
     if make_study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
@@ -177,11 +178,11 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             raise UserError(f"{path}: no such file or folder of answers; give the files that the pages saved")
 
 
-def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the answers of a file, numbered from 1; in a file of JSON lines, the number is the line's."""
+def _read_file(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the answers of a file, each with its position: `answer 1`, or `line 1` in a file of JSON lines."""
     if path.suffix.lower() == ".json":
         tasks = read_json(path, "give an export of Label Studio as JSON", MAX_BYTES)
-        yield from enumerate(_read_label_studio(tasks, path), 1)
+        yield from ((f"answer {number}", answer) for number, answer in enumerate(_read_label_studio(tasks, path), 1))
         return
     try:
         content = read_bytes(path, "give the file that the page saved", MAX_BYTES).decode("utf-8-sig")
@@ -189,7 +190,7 @@ def _read_file(path: Path) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: not UTF-8 ({error}); give the file that the page saved") from None
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            yield number, parse_json(line, f"{path}, line {number}", "give the file that the page saved")
+            yield f"line {number}", parse_json(line, f"{path}, line {number}", "give the file that the page saved")
 
 
 def _read_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:

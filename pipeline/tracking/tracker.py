@@ -33,7 +33,7 @@ KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it, MLfl
 
 @dataclass(frozen=True)
 class Tracker:
-    """Connection to MLflow: client, experiment id, and, for SQLite, the file whose lock serialises all writers."""
+    """Connection to MLflow: client, experiment id, and, for SQLite, the lock file of new runs and of `log`."""
 
     client: MlflowClient
     experiment: str
@@ -140,14 +140,15 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
-        remedy = "start its server, or correct MLFLOW_TRACKING_URI; without it, mlflow.db is read"
+        remedy = "start MLflow's server, or correct MLFLOW_TRACKING_URI; without this variable, mlflow.db is read"
         raise UserError(f"MLflow's records cannot be read: {format_error_line(error)}; {remedy}") from error
 
 
 def connect() -> Tracker:
-    """Return the tracker of MLFLOW_TRACKING_URI; create a missing database and experiment.
+    """Return the tracker of MLFLOW_TRACKING_URI, by default mlflow.db; create a missing database and experiment.
 
-    In a copy of a repository, the paths of the experiment's artifacts are changed to those of the copy.
+    MLFLOW_EXPERIMENT_NAME names the experiment. Where MLFLOW_TRACKING_URI is unset, the artifact paths of a copied
+    repository are changed to those of the copy.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the sender retries

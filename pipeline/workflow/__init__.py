@@ -1,1 +1,1 @@
-"""Workflow around the stages: DVC, the grid, construction of training runs, and recording and checking of results."""
+"""Workflow around the stages: DVC, the grid, training runs, reuse, estimates, and recording and checking of results."""

@@ -1,7 +1,8 @@
-"""`make verify`: a check that every DVC output, its cached copy, and every grid cell is unchanged since it was written.
+"""`make verify`: a check that DVC's outputs, their cached copies and grid cells are unchanged since they were written.
 
-All bytes are read. `dvc status` relies on a file's size and time, and does not check DVC's cache. dvc.lock is compared
-with dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a problem, too.
+All bytes are read. `dvc status` relies on a file's size, time and inode, and does not check DVC's cache. dvc.lock is
+compared with dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a
+problem, too. A missing cached copy is none. A cell is checked where a note has digests of its files.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ CELLS = "data/cells/"
 
 
 def main() -> int:
-    """Print a line for each changed, added or missing file, and return the exit status: 0 without such files, else 1.
+    """Print a line for each problem, and return the exit status: 0 without a problem, else 1.
 
-    The status is 2 where dvc.lock or dvc.yaml is missing or damaged. The check ends there.
+    A problem is a changed, added or missing file, a missing digest, or a damaged note or list of a folder's files. The
+    status is 2 where dvc.lock is missing, or where dvc.lock or dvc.yaml cannot be parsed. The check ends there.
     """
     try:
         file_count, problem_count = 0, 0
@@ -44,9 +46,9 @@ def main() -> int:
 
 
 def _find_problems() -> Iterator[str]:
-    """Yield the problem of each checked file; an empty text where it is unchanged.
+    """Yield the problem of each checked file, or an empty text; print a line for each cell without a note.
 
-    Raises UserError where dvc.lock or dvc.yaml is missing or damaged.
+    Raises UserError where dvc.lock is missing, or where dvc.lock or dvc.yaml cannot be parsed.
     """
     if not LOCK.exists():
         raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")
@@ -135,7 +137,7 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 
 def _compare_digest(path: Path, expected: str, description: str) -> str:
     if not path.is_file():  # also a folder whose digest in dvc.lock has lost its ending, .dir
-        return f"{path}: is missing or no file: {description}"
+        return f"{path}: is missing or is not a file: {description}"
     return "" if _compute_md5(path) == expected else f"{path}: has changed: {description}"
 
 

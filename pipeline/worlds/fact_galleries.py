@@ -23,8 +23,8 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     A gallery holds the images of one neighbourhood. Images without a neighbourhood form galleries by setting,
     weather and light.
 
-    Raises UserError if the file of facts is missing or a line is damaged. The function raises UserError for an image
-    without facts.
+    Raises UserError if the file of facts is missing, unreadable or damaged, or repeats an image. The function raises
+    UserError for an image without facts.
     """
     for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
         if (path := prepared.folder / name).exists():

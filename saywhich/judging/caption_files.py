@@ -65,7 +65,8 @@ class CaptionSet:
 def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
     """Read captions or references of any form, from a file or a mapping {file: caption} or {file: [captions]}.
 
-    Raises UserError where the form is unknown, the file is missing or damaged, or a JSON file is larger than 2 GiB.
+    Raises UserError where the form is unknown, an entry has no image or caption, or the file is missing or damaged.
+    Raises UserError above 2 GiB of JSON, JSON Lines or Parquet text, and above 20,000,000 Parquet rows.
     Raises UserError where there are no captions, and for a mapping's key that is neither a text nor an integer.
     """
     if isinstance(source, Mapping):
@@ -89,8 +90,8 @@ def parse_number(text: str) -> int | None:
 def read_ids(path: Path) -> dict[int, str]:
     """Read a table of image_id and file, in CSV, JSON Lines or Parquet, or a JSON mapping {image_id: file}.
 
-    Pairs without a file, or whose id is no whole number, are left out. Raises UserError where no pair remains, and for
-    a missing or damaged file.
+    Pairs without a file, or whose id is no whole number of at most 18 digits, are left out. Raises UserError where no
+    pair remains, and for a missing or damaged file.
     """
     if path.suffix.lower() == ".json":
         document = parse_json(
@@ -105,7 +106,9 @@ def read_ids(path: Path) -> dict[int, str]:
     numbers = ((_parse_image_id(key), name) for key, name in pairs if isinstance(name, str) and name)
     files = {number: name for number, name in numbers if isinstance(number, int)}
     if not files:
-        raise UserError(f"{path}: holds no pairs of image_id and file; give a table with these two columns")
+        raise UserError(
+            f"{path}: holds no pairs of image_id and file; give a table with these two columns, or a JSON mapping"
+        )
     return files
 
 
@@ -136,10 +139,10 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
             yield from _read_annotations(content, path, caption_set, notes)
         elif isinstance(content, dict) and not isinstance(content.get("annotations"), list):
             for key in _find_repeated_keys(read_bytes(path, "give another file", MAX_JSON_BYTES)):
-                notes.add(f"images that {caption_set.name} has twice, of which the last captions count", key)
+                notes.add(f"images that {caption_set.name} lists more than once; only the last captions count", key)
             _add_mapping(caption_set, content, str(path), notes)
         elif isinstance(content, dict):
-            yield from _read_rows(enumerate(content["annotations"]), path)
+            yield from _read_rows(enumerate(content["annotations"], 1), path)
         else:
             raise UserError(f"{path}: holds {show_json(content)}; the forms are {FORMS}")
 
@@ -172,7 +175,7 @@ def _read_coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKe
 
     A list with a file name in place of an id is read as a table.
     """
-    rows = list(_read_rows(enumerate(content), path))
+    rows = list(_read_rows(enumerate(content, 1), path))
     if rows and all(isinstance(image, int) for image, _ in rows):
         from pycocotools.coco import COCO
 
@@ -225,13 +228,16 @@ def _read_annotations(
             raw = sentence.get("raw") if isinstance(sentence, dict) else None
             for text in _require_texts(raw, f"{location}.sentences"):
                 yield key, text
-    yield from _read_rows(enumerate(_require_list(content.get("annotations"), f"{path}, annotations")), path)
+    yield from _read_rows(enumerate(_require_list(content.get("annotations"), f"{path}, annotations"), 1), path)
 
 
 def _add_mapping(caption_set: CaptionSet, content: Mapping[Any, Any], location: str, notes: Notes) -> None:
     for image, texts in content.items():
         if not isinstance(image, str | int):
-            raise UserError(f"{location}: the key {show_value(image)} is no text; name files as texts, with str(path)")
+            raise UserError(
+                f"{location}: expected a text or a whole number as key, got {show_value(image)}; "
+                "name files with str(path)"
+            )
         for text in _require_texts(texts, f"{location}, {show_json(image)}"):
             caption_set.add(image, text, notes)
 
@@ -255,7 +261,7 @@ def _require_texts(value: Any, location: str) -> list[str]:
 
 
 def _require_image_key(entry: Mapping[str, Any], location: str) -> ImageKey:
-    """Return the name of an entry's file, or else its id. Raises UserError where it has neither."""
+    """Return the name of an entry's file, or else the image's id. Raises UserError for an entry without both."""
     if (name := _find_file(entry)) is not None:
         return name
     if (image_id := next(_find_ids(entry), None)) is None:
@@ -272,7 +278,7 @@ def _find_ids(entry: Mapping[str, Any]) -> Iterator[ImageKey]:
 
 
 def _parse_image_id(value: float | str) -> ImageKey:
-    """Return an id as a number where it is a whole number (42 for a table's 42.0), else as a text."""
+    """Return an integer, or a whole number of at most 18 digits in a text or float (42.0), as a number; else a text."""
     if isinstance(value, int):
         return value
     number = parse_number(str(value).removesuffix(".0"))  # a column with missing values has ids such as 42.0

@@ -11,7 +11,7 @@ from pipeline.dialog.settings import CHANCE, PRIOR
 
 
 def compute_prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
+    """Return scores (B·R, O) float64 of O candidates in R rounds of the dialogs about the images `rows` (B,).
 
     CHANCE gives random numbers. PRIOR gives the count of an answer among the human answers about the images `train`.
     QUESTION_PRIOR gives this count after questions with the same tokens; the overall count breaks ties.

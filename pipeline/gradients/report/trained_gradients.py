@@ -29,8 +29,8 @@ def build_trained_table(results: Mapping[str, Any]) -> Table:
         f"reference is the mean gradient of {results['captions']:,} captions by REINFORCE with leave-one-out "
         f"baselines. It is unbiased, and its standard error is {results['error']:.2f} of its norm.",
         "Bias and length (of the mean gradient) are relative to the reference's norm, and the variance of one step to "
-        "its square. The sampling errors of both gradients are subtracted. Bias is shown ± its standard error; < marks "
-        "an upper bound of a bias below two standard errors.",
+        "its square. The sampling errors of both gradients are subtracted. A bias of more than two standard "
+        "errors is shown ± its standard error; < marks the sum of any other bias and two standard errors.",
         f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step.",
     ]
     rows = [(row["name"], (), row) for row in results["rows"]]
@@ -55,8 +55,8 @@ def build_trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
             name, title, x_label, y_label, lines, band=(1, 1), band_label=AS_LONG, includes=ENDS, logarithmic=True
         )
 
-    bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"
-    cosine, length = "cosine with the truth →", "length: |mean| / |truth|"
+    bias, noise = "← less bias: |mean − reference| / |reference|", "← less noise: deviation of a step / |reference|"
+    cosine, length = "cosine with the reference →", "length: |mean| / |reference|"
     return [
         build_panel("plane", "Noise and bias", bias, noise, "bias", "variance", 0.5),
         build_panel("direction", "The mean gradient", cosine, length, "cosine", "length"),

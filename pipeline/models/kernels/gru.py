@@ -17,8 +17,8 @@ from pipeline.models.kernels.packing import pack_texts
 def compute_last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """Compute the states (N, H) of `gru` after the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
 
-    The result equals that of `gru`, but no step is computed for padding. The gradient of the recurrent weight is one
-    product over all time steps instead of one per step.
+    The result equals that of `gru` up to rounding, but no step is computed for padding. The gradient of the recurrent
+    weight is one product over all time steps instead of one per step.
     """
     order, batch_sizes, positions = pack_texts(lengths, words.shape[1])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
@@ -29,7 +29,7 @@ def compute_last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tens
 
 
 class _LastStates(Function):
-    """Last states of N captions from gate inputs (M, 3H); step t has `batch_sizes[t]` captions, longest first."""
+    """Last states of N captions, longest first, from gate inputs (M, 3H) of M words; step t has `batch_sizes[t]`."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, batch_sizes: list[int]) -> Tensor:

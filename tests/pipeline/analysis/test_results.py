@@ -146,7 +146,8 @@ def test_without_an_adapted_listener_there_is_no_frozen_speaker_and_a_note(world
     frozen = add_frozen_speakers(results, ("mle", "luo"))
     assert frozen.methods == results.methods
     assert frozen.notes == (
-        "frozen_mle, frozen_luo: settings without an adapted listener are left out; evaluate them again.",
+        "frozen_mle, frozen_luo: settings without the recall of the adapted or own listener are left out; "
+        "evaluate them again.",
     )
 
 

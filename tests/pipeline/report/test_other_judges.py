@@ -82,4 +82,4 @@ def test_page_tables_figures_and_gallery_show_exactly_these_judges(judged_world,
         assert {row["judge"] for row in csv.DictReader(lines)} == set(judges)
     assert (tmp_path / "rho.png").stat().st_size > 1000
     if "own" in judges:  # the system of a frozen speaker needs the adapted listener
-        assert "Luo et al. (frozen): settings without an adapted listener are left out" in html
+        assert "Luo et al. (frozen): settings without the recall of the adapted or own listener are left out" in html

@@ -68,7 +68,7 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("change", "line"),
-    [({"chosen": "4 d.jpg"}, "answer 1: not a round of the game"), ({"study": "other"}, "key.json: no such file")],
+    [({"chosen": "4 d.jpg"}, "line 1: not a round of the game"), ({"study": "other"}, "key.json: no such file")],
 )
 def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, line):
     with pytest.raises(UserError, match=line):
@@ -79,5 +79,5 @@ def test_rounds_and_answers_are_not_mixed(tmp_path):
     rounds = save_rounds(tmp_path / "a.jsonl", (0, 0, 0))
     other = tmp_path / "b.jsonl"
     other.write_text(json.dumps({"study": "x"}) + "\n")
-    with pytest.raises(UserError, match=r"b\.jsonl, answer 1: not a round of the game"):
+    with pytest.raises(UserError, match=r"b\.jsonl, line 1: not a round of the game"):
         read_game([rounds, other])

@@ -229,10 +229,10 @@ def test_repeated_foreign_and_unreadable_answers_are_reported(study_folder, key,
     )
     for change, pattern in (
         ({"study": "other"}, "expected an answer of the study .*, found one of other"),
-        ({"chosen": "something"}, "no such question, or no such option"),
+        ({"chosen": "something"}, "expected a question and an option of the study's key, got .* and something; give"),
     ):
         path.write_text(json.dumps(good[0] | change) + "\n")
-        with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {pattern}"):
+        with pytest.raises(UserError, match=f"answers.jsonl, line 1: {pattern}"):
             build_study_tables(study_folder, [path])
     path.write_text("{\n")
     with pytest.raises(UserError, match="line 1: not JSON"):

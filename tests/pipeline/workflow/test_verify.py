@@ -130,7 +130,7 @@ def test_a_folder_whose_digest_has_become_that_of_a_file_is_named(folder, capsys
         for damaged in (whole.replace(".dir", ".dis"), whole.replace("md5: ", "md5: #")):
             path.write_text(damaged)
             assert verify.main() == 1
-            assert "data/many: is missing or no file: an output of many" in capsys.readouterr().out
+            assert "data/many: is missing or is not a file: an output of many" in capsys.readouterr().out
     finally:
         path.write_text(whole)
 

@@ -104,7 +104,10 @@ def test_a_table_of_ids_may_have_gaps(tmp_path):
 @pytest.mark.parametrize(
     ("captions", "message"),
     [
-        ({Path("a.jpg"): "x"}, r'captions: the key "a.jpg" is no text; name files as texts, with str\(path\)'),
+        (
+            {Path("a.jpg"): "x"},
+            r'captions: expected a text or a whole number as key, got "a.jpg"; name files with str\(path\)',
+        ),
         ({"a.jpg": {"x"}}, r"""captions, "a.jpg": is "\{'x'\}", and a caption or a list of captions is expected"""),
         (
             {"a.jpg": b"x"},
@@ -133,11 +136,11 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
     [
         ("a.json", "7", "a.json: holds 7; the forms are COCO's results"),
         ("a.json", '{"a.jpg": 7}', r'a.json, "a.jpg": is 7, and a caption or a list of captions is expected'),
-        ("a.json", '[{"image_id": 7}]', r'entry 0: is {"image_id": 7}, and an object with a file and a caption'),
+        ("a.json", '[{"image_id": 7}]', r'entry 1: is {"image_id": 7}, and an object with a file and a caption'),
         (
             "a.json",
             '[{"caption": "a dog"}]',
-            "entry 0: names no image; one of file, image, filename, image_id is needed",
+            "entry 1: names no image; one of file, image, filename, image_id is needed",
         ),
         ("a.json", "{}", "a.json: holds no captions"),
         ("a.json", '{"images": [], "annotations": 7}', "a.json, annotations: is 7, and a list is expected"),
@@ -268,7 +271,7 @@ def test_repeated_keys_of_a_json_object_are_noted(tmp_path):
     notes = Notes()
     (tmp_path / "a.json").write_text('{"a.jpg": "x", "b.jpg": "y", "a.jpg": "z"}')
     assert read_caption_set(tmp_path / "a.json", notes).captions["a.jpg"] == ["z"]
-    assert list(notes.lines()) == ["images that a.json has twice, of which the last captions count: 1 (a.jpg)"]
+    assert list(notes.lines()) == ["images that a.json lists more than once; only the last captions count: 1 (a.jpg)"]
 
 
 def test_inputs_that_cannot_be_judged_are_refused(colours):
