@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.teacher_forcing import TeacherForcing
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule, TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, GroupMean, SelfCritical
 from pipeline.estimators.rollouts import StepRollouts, make_human_message
 from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, build_surrogate
@@ -66,6 +66,9 @@ def test_captions_depend_on_seed_step_and_channel_alone(toy):
     assert torch.equal(generate_tokens(), generate_tokens(first=Multinomial()))
     assert not torch.equal(generate_tokens(), generate_tokens(seed=2))
     assert not torch.equal(generate_tokens(), generate_tokens(step=1))
+    rollouts = StepRollouts(speaker, toy.batch(), seed=1)
+    channels = (Multinomial(), ForcedPrefix(PrefixSchedule(0)))  # both draw every token, from separate streams
+    assert not torch.equal(*(rollouts.get_message(channel).tokens for channel in channels))
 
 
 def test_a_caption_first_requested_by_a_baseline_has_a_gradient(toy):

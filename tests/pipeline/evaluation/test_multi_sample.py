@@ -27,8 +27,9 @@ def test_sets_belong_to_their_images_best_first_and_are_reproducible(toy):
     assert {name: [len(one) for one in each] for name, each in sets.items()} == {
         "samples": [3] * 8, "beams": [4] * 8
     }  # fmt: skip
-    best = generate_captions(speaker, [toy.batch()], Beam(4), CPU, 12).tokens[:, 0]
-    assert [one[0] for one in sets["beams"]] == [vocabulary.decode(row) for row in best.tolist()]
+    for name, channel in (("samples", Multinomial(3, requires_grad=False)), ("beams", Beam(4, 4))):
+        tokens = generate_captions(speaker, [toy.batch()], channel, CPU, 12).tokens
+        assert sets[name] == [[vocabulary.decode(row) for row in rows] for rows in tokens.tolist()], name
     assert not any("l" in text for each in sets.values() for one in each for text in one), (
         "expected captions without UNK"
     )

@@ -62,7 +62,14 @@ def test_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
     assert network.regions_shape == (1, 64)
     assert network.description["preprocessing"]["resize_mode"] == "squash"
     assert tuple(network.description["preprocessing"]["std"]) == (0.5, 0.5, 0.5)
-    assert network.prepare(Image.new("RGB", (300, 100))).shape == (3, 64, 64)
+    image = Image.new("RGB", (300, 100), "black")
+    image.paste("white", (0, 0, 30, 100))  # the left tenth, which a crop would lose
+    prepared, mean = network.prepare(image), torch.tensor([0.48145466, 0.4578275, 0.40821073])
+    assert prepared.shape == (3, 64, 64)
+    torch.testing.assert_close(prepared[:, 32, 1], (1 - mean) / 0.5, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(prepared[:, 32, 40], -mean / 0.5, atol=1e-3, rtol=1e-3)
+    cells, patches = network([prepared]).regions, clip([prepared]).regions
+    torch.testing.assert_close(cells[:, 0], patches.mean(1), atol=1e-5, rtol=1e-4)
 
 
 def test_text_embeddings_have_the_size_of_image_embeddings_and_ignore_case(clip):

@@ -32,6 +32,9 @@ def test_rows_are_read_from_any_file(tmp_path, boxes):
     assert found["regions"][:, 1, 2].tolist() == [2, 5, 8, 11]
     assert found["region_count"].tolist() == [2] * 4
     assert ("boxes" in found) == boxes
+    if boxes:
+        assert found["boxes"].dtype == np.float32
+        assert found["boxes"][:, 1, 3].tolist() == pytest.approx([0, 0.03, 0.06, 0.09])
     assert parts.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 

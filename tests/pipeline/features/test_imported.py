@@ -103,8 +103,10 @@ def catch_import_error(out: Path, settings: dict, max_regions: int = 7) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("batch", [2, 64])
 @pytest.mark.parametrize("form", EXPORTS)
-def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
+def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, monkeypatch, form, batch):
+    monkeypatch.setattr("pipeline.features.imported.BATCH", batch)
     store = import_store(tmp_path / "out", form(tmp_path))
     assert (len(store), store.pooled_size, store.regions_shape) == (5, SIZE, (7, SIZE))
     pooled, found, mask = store.read(np.arange(5))

@@ -80,6 +80,13 @@ def test_networks_that_end_in_tokens_or_channels_last_give_a_grid_too(timm, tmp_
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     network = TimmNetwork(NetworkSettings(name, size, str(tmp_path / "weights.safetensors")))
     assert network.regions_shape == (cells, model.num_features)
+    pixels = torch.randn(1, 3, size, size)
+    pooled, regions = network(list(pixels))[:2]
+    with torch.inference_mode():
+        output = network.model.forward_features(pixels)
+    tokens = output[:, 1:] if output.dim() == 3 else output.flatten(1, 2)  # without the class token; row by row
+    torch.testing.assert_close(regions, tokens, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(pooled, tokens.mean(1), atol=1e-4, rtol=1e-4)
 
 
 def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_path):

@@ -25,6 +25,10 @@ def test_vectors_on_a_line_are_kept_and_the_sign_is_fixed():
     torch.testing.assert_close(projection.components, torch.tensor([[0.6, 0.8]]))
     torch.testing.assert_close(projection(vectors), torch.tensor([[0.0], [-5.0], [5.0]]))
     assert projection.explained == pytest.approx(1)
+    for seed in range(20):
+        vectors = torch.randn(50, 6, generator=torch.Generator().manual_seed(seed))
+        components = Projection.fit([vectors], 6).components
+        assert (components.gather(1, components.abs().argmax(1, keepdim=True)) > 0).all()
 
 
 @pytest.mark.parametrize("size", [1, 3])

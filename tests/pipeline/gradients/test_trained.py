@@ -59,6 +59,20 @@ def test_the_sampling_errors_of_both_gradients_are_subtracted():
     assert unbiased.bias < 3 * unbiased.bias_error
 
 
+def test_subtracted_sampling_errors_by_hand():
+    """The squared errors of the means are 4 and 5, so that the truth's squared length is 9 − 5."""
+    truth, mean = torch.tensor([3.0, 0, 0, 0]), torch.tensor([3.0, 4, 0, 0])
+    noise, truth_noise = torch.tensor([0.0, 0, 2, 0]), torch.tensor([0.0, 0, 0, 5**0.5])
+    found = compare_gradient_means(
+        GradientMeans(torch.stack([mean + noise, mean - noise]), 3),
+        GradientMeans(torch.stack([truth + truth_noise, truth - truth_noise]), 3),
+    )
+    assert found.bias == pytest.approx(((16 - 4 - 5) / 4) ** 0.5)
+    assert found.length == pytest.approx(((25 - 4) / 4) ** 0.5)
+    assert found.cosine == pytest.approx(9 / (21**0.5 * 2))
+    assert found.variance == pytest.approx(4 * 2 * 3 / 4)
+
+
 def test_a_mean_of_zero_has_the_cosine_zero():
     torch.manual_seed(0)
     truth = GradientMeans(torch.ones(20, 4) + 0.01 * torch.randn(20, 4), 1)

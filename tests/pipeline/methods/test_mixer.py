@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from expected_losses import assert_same_gradients, compute_losses
+from expected_losses import assert_same_gradients, compute_gradients, compute_losses
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
+from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule, TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.guidance import guidance
@@ -41,6 +41,9 @@ def test_the_first_words_are_forced_and_the_others_rewarded(toy, epoch):
     )
     if forced:
         assert_same_gradients(losses["likelihood"], (1 - LAM) * forced_loss, agents.speaker)
+    else:
+        assert float(losses["likelihood"].detach()) == 0
+        assert not any(gradient.any() for gradient in compute_gradients(losses["likelihood"], agents.speaker))
     value = toy.cider(message.tokens, message.images)
     critic, states = method.agents["critic"], message.states()
     drawn = find_positions(message, forced, 99)
@@ -86,7 +89,11 @@ def test_critics_have_the_configured_hidden_layer(toy):
 
 @pytest.mark.parametrize("make", [mle, guidance])
 def test_mle_is_cross_entropy_and_guidance_masks_images(toy, make):
-    method = make(toy.agents(), Objective())
+    agents, batch = toy.agents(), replace(toy.batch(), epoch=9)
+    method = make(agents, Objective())
+    losses = compute_losses(method, batch)
+    message = StepRollouts(agents.speaker, batch, seed=1).get_message(TeacherForcing())
+    assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
     assert [term.name for term in method.terms] == ["likelihood"]
     assert method.schedule.all_roles == {"speaker"}
     assert set(method.agents) == {"speaker", "listener"}

@@ -357,8 +357,13 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         seeds.add(seed)
         return make_generator(seed, index, purpose)
 
+    def record_rivals(seed: int, scenes: list[Scene]) -> RivalAnswers:
+        seeds.add(seed)
+        return RivalAnswers(seed, scenes)
+
     monkeypatch.setattr(write_dialogs, "POOL_DIALOGS", 120)
     monkeypatch.setattr(write_dialogs, "make_generator", record_stream)
+    monkeypatch.setattr(write_dialogs, "RivalAnswers", record_rivals)
     drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
     write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
@@ -440,17 +445,20 @@ def test_rivals_of_a_number_are_other_numbers_and_other_rivals_keep_the_number(r
     assert not any(set(text.split()) & {"she", "is"} for text in found)
 
 
-def test_rivals_do_not_depend_on_earlier_questions(rivals, other_scenes):
+def test_rivals_do_not_depend_on_earlier_questions(other_scenes):
     questions = [
         SceneQuestion("weather", ""),
         SceneQuestion("else", "", unmentioned=(1,)),
         SceneQuestion("size", "", 0),
     ]
-    again = RivalAnswers(3, other_scenes)
-    for question in reversed(questions):
-        first, second = (each.draw(np.random.default_rng(2), SCENE, question, ()) for each in (rivals, again))
-        assert first == second
-        assert first
+
+    def draw_rivals(asked: list[SceneQuestion]) -> list[list[str]]:
+        source = RivalAnswers(3, other_scenes)
+        return [source.draw(np.random.default_rng(2), SCENE, question, ()) for question in asked]
+
+    found = draw_rivals(questions)
+    assert found == draw_rivals(questions[::-1])[::-1]
+    assert all(found)
 
 
 def test_at_most_four_candidates_are_synonyms_of_the_truth():

@@ -211,8 +211,11 @@ def test_saved_models_are_loaded_unchanged(tmp_path):
 
 def test_dropout_differs_between_passes_and_is_off_in_evaluation():
     batch, model = make_batch(), make_discriminator(dropout=0.5)
-    assert not torch.equal(model.train().encode_question(batch), model.encode_question(batch))
-    assert torch.equal(model.eval().encode_question(batch), model.encode_question(batch))
+    for encode in (lambda: model.encode_question(batch), lambda: model.encode_answers(batch.captions)):
+        model.train()
+        assert not torch.equal(encode(), encode())
+        model.eval()
+        assert torch.equal(encode(), encode())
 
 
 def compute_last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:

@@ -43,7 +43,8 @@ def results(tmp_path: Path) -> Results:
         columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # only relevance 1 counts as a true answer
         if method == "gan2":
             columns["relevance_answer"][columns["round"] == 2] = 1.0
-        parts.append(pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()}))
+        table = pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()})
+        parts.append(table.take(np.random.default_rng(0).permutation(len(table))))  # rows may have any order
     pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
     shared_numbers = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
     judge_numbers = {("test", "judges", name, "ranking", "MRR"): 0.6 for name in ("d_mle", "d_np")}
@@ -126,3 +127,10 @@ def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
     assert (choice.point, choice.basis, choice.candidates) == (points[1], SelectionBasis.MET, 4)
     (choice,) = choose_best(Results(points[3:]), MRR)
     assert (choice.point, choice.basis) == (points[3], SelectionBasis.UNMEASURED)
+
+
+def test_the_interval_is_that_of_paired_differences():
+    """The two rankers vary over dialogs, and their difference does not."""
+    ranks = np.random.default_rng(0).random(DIALOGS)
+    found = compute_mrr_difference([ranks], [ranks - 0.1])
+    assert (found.value, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
