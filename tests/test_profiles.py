@@ -188,6 +188,7 @@ def test_every_profile_is_listed_here():
         "dialog_facts",
         "dialog_results",
         "films",
+        "films_lambda",
         "flickr30k",
         "flickr8k",
         "flickr8k_beyond",
