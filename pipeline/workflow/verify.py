@@ -20,7 +20,7 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.files import compute_sha256
 from pipeline.workflow.reuse import read_note
 
-LOCK, CACHE = Path("dvc.lock"), Path(".dvc/cache/files/md5")
+WORKFLOW, LOCK, CACHE = Path("dvc.yaml"), Path("dvc.lock"), Path(".dvc/cache/files/md5")
 NOTES = Path("data/checkpoints/finished")  # notes of finished work, cells included, written by reuse.py
 CELLS = "data/cells/"
 
@@ -29,7 +29,7 @@ def main() -> int:
     """Print a line for each problem, and return the exit status: 0 without a problem, else 1.
 
     A problem is a changed, added or missing file, a missing digest, or a damaged note or list of a folder's files. The
-    status is 2 where dvc.lock is missing, or where dvc.lock or dvc.yaml cannot be parsed. The check ends there.
+    status is 2 where dvc.lock or dvc.yaml is missing or cannot be parsed. The check ends there.
     """
     try:
         file_count, problem_count = 0, 0
@@ -48,10 +48,12 @@ def main() -> int:
 def _find_problems() -> Iterator[str]:
     """Yield the problem of each checked file, or an empty text; print a line for each cell without a note.
 
-    Raises UserError where dvc.lock is missing, or where dvc.lock or dvc.yaml cannot be parsed.
+    Raises UserError where dvc.lock or dvc.yaml is missing or cannot be parsed.
     """
     if not LOCK.exists():
         raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")
+    if not WORKFLOW.exists():
+        raise UserError(f"{WORKFLOW}: no such file; restore it by git checkout {WORKFLOW}")
     stages = read_mapping(LOCK).get("stages")
     lock_entries: dict[str, Any] = stages if isinstance(stages, dict) else {}
     yield from _find_missing_digests(lock_entries)

@@ -55,6 +55,17 @@ def test_unchanged_files_pass(folder, capsys):
     assert capsys.readouterr().out == "7 of 7 files are unchanged\n"
 
 
+@pytest.mark.parametrize("name", ["dvc.lock", "dvc.yaml"])
+def test_a_missing_file_of_dvc_ends_the_check(folder, capsys, name):
+    path = folder / name
+    path.rename(folder / "away")
+    try:
+        assert verify.main() == 2
+    finally:
+        (folder / "away").rename(path)
+    assert capsys.readouterr().err.startswith(f"{name}: no such file")
+
+
 FILE_PATTERNS = [
     "data/one.txt",
     "data/many/sub/b",
