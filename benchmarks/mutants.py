@@ -177,7 +177,7 @@ def read_outcomes(first: bool = False) -> dict[str, Outcome]:
 def is_valid(outcome: Outcome, commit: str) -> bool:
     """Return whether the files that decide an outcome are the same at `commit` as at its own commit.
 
-    These are the module and the failed test of a killed fault, and all modules and tests of a survivor. Where no test
+    The module and the failed test decide a killed fault, and all modules and tests decide a survivor. Where no test
     failed, as after a signal, the module alone decides.
     """
     if not outcome.killed:
@@ -247,7 +247,11 @@ def try_listed_faults(path: Path) -> list[dict[str, Any]]:
         source = Path(entry["module"]).read_bytes()
         start = source.find(entry["before"].encode())
         if start < 0 or source.count(entry["before"].encode()) > 1:
-            raise SystemExit(f"{path}: expected one {entry['before']!r} in {entry['module']}; change `before`")
+            found = source.count(entry["before"].encode())
+            raise SystemExit(
+                f"{path}: expected {entry['before']!r} once in {entry['module']}, found it {found} times; "
+                "change `before`"
+            )
         end = start + len(entry["before"].encode())
         fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
         *_, entry["killed"] = _poll(try_fault(fault, source, entry["tests"], 20, OUT / "known"))

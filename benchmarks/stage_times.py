@@ -27,7 +27,9 @@ def main() -> None:
         runs = database.execute(query).fetchall()
     begin = max((start for name, start, _ in runs if name.startswith("draw")), default=None)
     if begin is None:
-        parser.error("the database has no run of the stage draw; run make repro with drawn data first")
+        parser.error(
+            f"{path}: expected a finished run of the stage draw, found none; run make repro with drawn data first"
+        )
     print_row = begin_table("Stages of make repro", "stage", "began, s", "s", first=26)
     for name, start, end in runs:
         if start >= begin and " " not in name:

@@ -19,10 +19,10 @@ log = logging.getLogger("mkdocs.hooks.documents")
 
 def on_config(config):
     """Add the pages of results and of the reference to the navigation."""
-    tables = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
+    result_pages = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/results/*.md"))
     for entry in config.nav:
         if "Results" in entry:
-            entry["Results"][1:1] = tables
+            entry["Results"][1:1] = result_pages
     config.nav.insert(-1, {"Reference": [{title: page} for page, title, _ in _list_reference()]})
     return config
 

@@ -133,7 +133,7 @@ def _write_copy(photo: Path, caption: Caption, copy: Path) -> None:
     from saywhich.described_photo import describe_photo, is_copy
 
     if copy.exists() and not is_copy(copy, photo):
-        raise UserError(f"{copy}: is another photo and is not replaced; give another folder to --xmp")
+        raise UserError(f"{copy}: expected a copy of {photo}, found another file; give another folder to --xmp")
     describe_photo(photo, caption.text, copy)
 
 

@@ -103,7 +103,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
 
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
+        """Return the listener's embeddings (N, H) of length 1 of N captions; one text counts as a list of one."""
 
     @abstractmethod
     def generate_candidates(self, features: Features, settings: CandidateSettings[Features]) -> CaptionCandidates:

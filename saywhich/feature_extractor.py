@@ -139,7 +139,7 @@ class FeatureExtractor:
         """
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
         if not isinstance(model, nn.Module):
-            raise UserError(f"{name}: this network cannot be exported; train with another features.network")
+            raise UserError(f"{name}: this network cannot be exported; train with another features.main.network")
         excluded_keys = ("crc", "shape")  # these entries describe the feature store beside the manifest
         manifest = {key: value for key, value in self.manifest.items() if key not in excluded_keys}
         if name.startswith(FROM_HUB):
@@ -178,11 +178,12 @@ def _refuse_fetching(path: Path, manifest: Manifest) -> None:
     needs_text_tower = name.startswith(OPEN_CLIP) and fetches_text(name)
     if name.startswith(FROM_HUB) and (path.parent / CAPTIONER).is_dir():
         return
-    if (
-        name.startswith(FROM_HUB)
-        or needs_text_tower
-        or (name not in TRAINED_HERE and manifest.weights.source != NETWORK)
-    ):
+    if needs_text_tower:
+        raise UserError(
+            f"{path}: expected a network that fetches nothing, found {name}, which fetches its text tower; train with "
+            "another features.main.network"
+        )
+    if name.startswith(FROM_HUB) or (name not in TRAINED_HERE and manifest.weights.source != NETWORK):
         raise UserError(
             f"{path}: expected the weights of the network {name} in this folder, found none; export the model again"
         )
@@ -199,7 +200,7 @@ def _check_network(path: Path, manifest: Manifest, network: Extractor) -> None:
     if regions * size > MAX_NUMBERS or pooled > MAX_NUMBERS:
         raise UserError(
             f"{path}: its network gives {regions:,} regions of {size:,} numbers and vectors of {pooled:,}; at most "
-            f"{MAX_NUMBERS:,} numbers are supported; choose another features.network"
+            f"{MAX_NUMBERS:,} numbers are supported; choose another features.main.network"
         )
     if (shape := manifest.shape) is not None and (regions, pooled) != (shape.R, shape.P):
         raise UserError(

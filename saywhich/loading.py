@@ -12,7 +12,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.data.tokenizer_vocabulary import load_vocabulary
 from pipeline.errors import UserError
 from pipeline.features.network_weights import HUB
-from pipeline.models.agent_files import REMEDY, load_agent
+from pipeline.models.agent_files import load_agent
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.guided import GuidedDecoder
@@ -62,7 +62,8 @@ def _check_sizes(
     ):
         if size != expected:
             raise UserError(
-                f"{files.weights}: {subject} {size} {unit}, and the files beside it have {expected}; {REMEDY}"
+                f"{files.weights}: {subject} {size} {unit}, and the files beside it have {expected}; train the model "
+                "again, or export it again"
             )
 
 

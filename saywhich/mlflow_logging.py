@@ -16,7 +16,7 @@ import saywhich
 from pipeline import errors
 from pipeline.tracking.sender import connect
 
-SERVED = Path(__file__).with_name("mlflow_model.py")
+MODEL_CODE = Path(__file__).with_name("mlflow_model.py")
 EXTRAS = ("vision", "hub")  # extras that a served model may need
 
 
@@ -38,7 +38,7 @@ def log_to_mlflow(folder: Path, name: str) -> str:
     with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"), warnings.catch_warnings():
         model_info = mlflow.pyfunc.log_model(
             name=re.sub(r"[/:.%\"']", "_", name),
-            python_model=str(SERVED),
+            python_model=str(MODEL_CODE),
             artifacts={"model": str(folder)},
             signature=signature,
             input_example=(pd.DataFrame({"image": [make_example_photo()]}), {"beam": 5}),

@@ -82,7 +82,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
                 open_film(Path(photo), self.feature_extractor.frames, self.feature_extractor.manifest.get("rate"))
             )
         except FileNotFoundError:
-            raise UserError(f"{photo}: no such photo; correct its path") from None
+            raise UserError(f"{photo}: no such photo or film; correct its path") from None
 
     def encode_prepared(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
         """Extract the features of prepared photos, and of their mirror images where the extractor uses them."""
@@ -109,7 +109,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             )
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one.
+        """Return the listener's embeddings (N, H) of length 1 of N captions; one text counts as a list of one.
 
         Raises UserError as `require_listener` does.
         """

@@ -27,7 +27,10 @@ def run(stage: Stage) -> None:
             snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
             status = signals.wait_for_process(snakemake, get_request)
         if status:
-            raise UserError("a cell failed: see the log above and data/cells; run the sweep again to go on from here")
+            raise UserError(
+                f"a cell failed, or Snakemake itself (status {status}): see the log above and data/cells, and correct "
+                "the cause; then run the sweep again, which continues from here"
+            )
         record.log_outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])
 
 

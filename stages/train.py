@@ -30,7 +30,7 @@ def list_inputs(stage: Stage) -> list[Path]:
     settings = resolve_method_settings(stage.settings, stage.instance or "")
     names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
     inputs = [stage.root / name for name in ("prepared", "features/main", *names)]
-    return inputs + (list_reward_files(stage.root) if settings.rewarded else [])
+    return inputs + (list_reward_files(stage.root) if settings.takes_rewards else [])
 
 
 def run(stage: Stage) -> None:
@@ -74,7 +74,7 @@ def build_method(
     agents = (
         owner.pair_agents(speaker, listener) if owner else pair_agents(speaker, listener, prepared, objective, device)
     )
-    rewards = load_rewards(root, prepared, device) if settings.rewarded else None
+    rewards = load_rewards(root, prepared, device) if settings.takes_rewards else None
     method = compose(settings.composition, agents, objective, settings.arguments, rewards, settings.gamma)
     return method, agents.cider if isinstance(agents, Agents) else None
 

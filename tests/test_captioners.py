@@ -155,8 +155,8 @@ def test_a_large_vocabulary_is_reduced_to_tokens_of_the_captions(photos):
         ("prepare.tokenizer=", "min_count is needed"),
         ("prepare.min_count=1", "min_count is needed where words are counted"),
         ("features.main={network: hub/other, weights: hub, batch: 4}", "goes with prepare.tokenizer: captioner and"),
-        ("pretrain.speaker.hidden_dim=8", "architecture hub takes model, and no other"),
-        ("pretrain.speaker.model=", "architecture hub takes model, and no other"),
+        ("pretrain.speaker.hidden_dim=8", "architecture hub takes model, and no sizes; remove hidden_dim"),
+        ("pretrain.speaker.model=", "architecture hub takes model, and no sizes; set model"),
         ("pretrain.speaker.lora.rank=0", "a whole number, at least 1"),
     ],
 )
@@ -175,4 +175,8 @@ def test_only_captioners_have_lora(tmp_path):
 def test_a_missing_extra_is_reported_in_one_line(photos, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert run_stage("prepare") == 2
-    assert capfd.readouterr().err.strip().endswith("need transformers: pip install 'saywhich[hub]'")
+    assert (
+        capfd.readouterr()
+        .err.strip()
+        .endswith("need transformers, which is not installed: pip install 'saywhich[hub]'")
+    )

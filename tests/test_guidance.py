@@ -102,7 +102,7 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(capsys):
     assert main("train", train.run, arguments) == 2
     printed = capsys.readouterr().err.strip().splitlines()[-1]
     assert printed.startswith(
-        "gamma = 1.5: guidance needs the null image of the pretrained speaker, which has none; set pretrain"
+        "gamma = 1.5: guidance needs the null image of the pretrained speaker, which has none; set image_dropout"
     )
     assert not Path("data/models/psst_multinomial").exists()
     assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout_options]) == 0

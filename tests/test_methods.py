@@ -179,7 +179,9 @@ def test_joint_training_is_the_same_with_a_null_image_which_it_leaves_unchanged(
 def test_guidance_needs_a_null_image_and_guides_the_final_speaker(toy):
     method = METHODS["luo"](toy.agents(), Objective(), lam=0.3)
     assert method.final_agents() == method.agents
-    with pytest.raises(UserError, match="needs the null image of the pretrained speaker, which has none; set pretrain"):
+    with pytest.raises(
+        UserError, match="needs the null image of the pretrained speaker, which has none; set image_dropout"
+    ):
         replace(method, gamma=2.0)
     method = replace(METHODS["guidance"](toy.agents(), Objective()), gamma=2.0)
     guided = method.final_agents()["speaker"]

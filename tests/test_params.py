@@ -103,7 +103,7 @@ STRICT = [
     ("prepare.format=cocotalk", "prepare", "annotations", "{json: file, labels: file}, optionally with captions: file"),
     ("prepare.annotations={json: a, labels: b}", "prepare", "karpathy", "format karpathy takes annotations: file"),
     ("prepare.min_count=", "prepare", "min_count", "is needed where words are counted"),
-    ("prepare.images=", "prepare.images", "null", "object_detector needs the images"),
+    ("prepare.images=", "prepare.images", "null", "network = object_detector; name the folder of the images"),
     ("prepare.format=coco", "prepare", "annotations", "{train: file"),
     ("prepare.format=visdial", "prepare", "annotations", "format visdial takes dialogs: and annotations"),
     ("prepare.dialogs={}", "prepare", "karpathy", "format karpathy takes"),
@@ -266,7 +266,12 @@ STRICT = [
     ("methods.own={from: own, method: _hidden}", "methods.own.method", '"_hidden"', "allowed: opaque, own, taken"),
     ("methods.own={from: own, method: untyped}", "pipeline/methods/own.py", "tau of untyped", "write for example tau"),
     ("methods.own={from: own, method: taken}", "pipeline/methods/own.py", "gamma of taken", "rename the option"),
-    ("methods.own={from: own, method: unknown}", "pipeline/methods/own.py", "NameError", "'Speaker' is not defined"),
+    (
+        "methods.own={from: own, method: unknown}",
+        "pipeline/methods/own.py",
+        "NameError",
+        "'Speaker' is not defined; correct",
+    ),
     ("methods.own={from: own, method: opaque}", "pipeline/methods/own.py", "PydanticSchemaG", "function"),
     ("methods.own={from: unfinished}", "methods/unfinished.py", "SyntaxError", "(unfinished.py, line 1)"),
     ("methods.own={from: elsewhere}", "methods/elsewhere.py", "ModuleNotFoundError", "nothing_of_this_name"),
@@ -442,7 +447,7 @@ def test_imported_data_need_neither_images_nor_a_network(params):
     assert imported is not None
     assert imported.regions == ("d", "e")
     line = catch_error(params, overrides[0], "prepare.min_count=5", *overrides[1:])
-    assert "a tokenizer and the vocabulary of published annotations replace the count: min_count: null" in line
+    assert "a tokenizer and the vocabulary of published annotations replace the count: set min_count to null" in line
 
 
 @pytest.mark.parametrize(

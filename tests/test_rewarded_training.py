@@ -194,7 +194,7 @@ def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder,
 def test_too_large_ranks_of_hard_negatives_are_refused(folder, capsys):
     assert run_stage("retriever", "--set", "retriever.hard_negative_ranks=[99]") == 2
     assert (
-        "hard_negative_ranks: expected ranks up to 17, the number of other training images; got 99"
+        "retriever.hard_negative_ranks: expected ranks up to 17, the number of other training images; got 99"
         in capsys.readouterr().err
     )
 

@@ -70,9 +70,9 @@ def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np
 
 
 def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
-    """Yield the rows of `draw_resamples` in blocks of at most `BLOCK_COUNTS` counts, or of one row where it has more.
+    """Yield the rows of `draw_resamples` in blocks, which bounds the memory for any number of resamples.
 
-    The memory is thus bounded for any number of resamples.
+    A block has at most `BLOCK_COUNTS` counts; a longer row is a block of its own.
     """
     generator = np.random.Generator(np.random.Philox(key=[seed, images]))
     rows = max(1, BLOCK_COUNTS // max(images, 1))
@@ -198,7 +198,7 @@ def _read_bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
     """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
         raise UserError(
-            f"{path}: expected ten counts in each row of column bleu, found another number; delete the file and "
-            "run its stage again."
+            f"{path}: expected ten counts in each row of column bleu, found a row with another number or none; "
+            "delete the file and run its stage again."
         )
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

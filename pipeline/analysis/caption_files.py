@@ -50,7 +50,10 @@ def read_texts(run: Run, images: Sequence[int]) -> list[str]:
     (captions,) = read_captions([run], images, ["caption"])
     missing = next((image for image in images if image not in captions), None)
     if missing is not None:
-        raise UserError(f"{run.captions}: no caption of image {missing} by {run.method}; run its evaluation again.")
+        raise UserError(
+            f"{run.captions}: expected a caption of image {missing} by {run.speaker}, found none; delete the file and "
+            "run its stage again."
+        )
     return [captions[image]["caption"] for image in images]
 
 

@@ -262,7 +262,8 @@ def read_results(
         equal_run = runs.setdefault((run.point, run.settings.get("seed")), run)
         if equal_run is not run and run.cell is not None:
             raise UserError(
-                f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
+                f"{cells}: expected different settings in all cells of a method, found two cells with equal settings; "
+                "remove one of them from sweep.grid and run the sweep again."
             )
     if not runs:
         raise UserError(
@@ -341,7 +342,7 @@ def make_human_run(run: Run) -> Run:
         for (split, group, *rest), value in run.numbers.items()
         if group.startswith("human_")
     }
-    return replace(run, method="people", numbers=numbers)
+    return replace(run, method="human", numbers=numbers)
 
 
 def read_results_json(path: Path) -> Any:
@@ -369,8 +370,8 @@ def _parse_run(entry: Any, path: Path, captions: Path, cell: str | None = None) 
     splits = {split: entry.get(split) or {} for split in ("val", "test")}
     if any(numbers and not isinstance(numbers.get("judges"), Mapping) for numbers in splits.values()):
         raise UserError(
-            f"{path}: expected the key judges in each split, found none, as in files of an older version; evaluate "
-            "again."
+            f"{path}: expected a JSON object judges in each split, found none, as in files of an older version; delete "
+            "the file and run its stage again."
         )
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(block := settings.get("rerank"), Mapping):

@@ -109,8 +109,8 @@ def score_function(
     inner = make_baseline(objective, baseline or objective.baseline)
     if objective.centre_advantages and isinstance(inner, RunningMean):
         raise UserError(
-            "centre_advantages: expected a baseline that differs between images, got running_mean, which centring "
-            "removes; set one of the two to its default"
+            "centre_advantages: expected another baseline than running_mean, which centring removes; set "
+            "centre_advantages to false, or choose another baseline"
         )
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(

@@ -23,7 +23,10 @@ def add_kl_penalty(method: Method, objective: Objective) -> Method:
     """
     speaker = method.speaker
     if speaker is None or not method.schedule.all_roles >= SPEAKER:
-        raise UserError("train.objective.kl_weight: expected a method that trains a speaker; set kl_weight to 0")
+        raise UserError(
+            "train.objective.kl_weight: expected a method that trains a speaker, got one that trains none; set "
+            "kl_weight to 0"
+        )
     if method.normalise_gradients:
         raise UserError(
             "train.objective.kl_weight: expected normalise_gradients false, since the penalty has no gradient at the "

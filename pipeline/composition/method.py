@@ -106,7 +106,7 @@ class Method:
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:
             raise UserError(
                 f"gamma = {self.gamma:g}: guidance needs the null image of the pretrained speaker, which has none; set "
-                "pretrain.speaker.image_dropout in params.yaml, for example to 0.1, and run pretrain@speaker again"
+                "image_dropout of this speaker in pretrain, for example to 0.1, and run its pretrain stage again"
             )
 
     @property

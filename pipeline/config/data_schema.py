@@ -95,14 +95,13 @@ class PrepareSettings(PrepareKeys):
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
             raise ValueError("images = null: max_missing_share needs a folder; name one, or remove max_missing_share")
         if self.max_missing_share is not None and not form.may_miss_images:
-            formats = " or ".join(name for name, each in _list_formats().items() if not each.may_miss_images)
-            raise ValueError(f"max_missing_share is not for format {formats}: leave it out")
+            raise ValueError(f"max_missing_share is not for format {form.name}: leave it out")
         if self.tokenizer is not None and not form.has_texts:
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
             rule = "min_count is needed where words are counted"
             exception = "a tokenizer and the vocabulary of published annotations replace the count"
-            change = "set a number" if self.min_count is None else "min_count: null"
+            change = "set a number" if self.min_count is None else "set min_count to null"
             raise ValueError(f"{rule}; {exception}: {change}")
 
 
@@ -169,7 +168,7 @@ class RegionLimits(Section):
                 "correct them"
             )
         if self.min_boxes is not None and self.max_boxes is not None and self.min_boxes > self.max_boxes:
-            raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}: lower it")
+            raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}: lower min_boxes")
 
 
 MAIN = "main"  # name of the features of speakers; listeners and judges may use another set
@@ -236,7 +235,7 @@ class FeatureSettings(Section):
                 f"network {self.network} needs boxes, such as {{fixed: 36}}, and grid_size: null: set both"
             )
         if not has_boxes and self.boxes is not None:
-            raise ValueError(f"network {self.network} is no detector: set boxes to null")
+            raise ValueError(f"boxes are for networks fasterrcnn_…, got network {self.network}: set boxes to null")
         if self.vector == "mean_and_max" and (trained_here or has_boxes or self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} does not take vector: mean_and_max: set vector to null")
         self._check_frames()

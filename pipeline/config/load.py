@@ -58,7 +58,7 @@ class MethodSettings:
     rerank: RerankSettings | None  # at evaluation: captions sampled per image, which a listener ranks
     pragmatic: PragmaticSettings | None  # at evaluation: pragmatic decoding
     speaker: str  # the pretrained speaker, by its name in `pretrain`
-    rewarded: bool  # whether the composition takes reward models
+    takes_rewards: bool  # whether the composition takes reward models
 
     @property
     def named_arguments(self) -> dict[str, Any]:
@@ -75,10 +75,10 @@ def resolve_method_settings(params: Params, name: str) -> MethodSettings:
     train = TrainSettings.model_validate(_merge(params.train.model_dump(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in COMMON_KEYS}
     composition = _find_composition(name, block)
-    rewarded = REWARDS in inspect.signature(composition).parameters
+    takes_rewards = REWARDS in inspect.signature(composition).parameters
     rerank = block["rerank"] and RerankSettings.model_validate(block["rerank"])
     pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
-    block_settings = block["gamma"], rerank, pragmatic, block["speaker"], rewarded
+    block_settings = block["gamma"], rerank, pragmatic, block["speaker"], takes_rewards
     return MethodSettings(composition, arguments, train.optimisation, train.objective, *block_settings)
 
 
@@ -191,7 +191,9 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     if params.retriever:
         roles = (("model", params.retriever.model), ("judge", params.retriever.judge))
         for key, listener in roles if params.retriever.judge else roles[:1]:
-            _check_known(str(listener), listeners if captions else [], "listener of pretrain", "retriever", key)
+            _check_known(
+                str(listener), listeners if captions else [], "listener of captions in pretrain", "retriever", key
+            )
         speakers = [name for name, kind in kinds.items() if kind is SpeakerBlock]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     has_facts = params.draw.has_facts and captions
@@ -261,7 +263,8 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
             trained = all(grid.get("image_dropout", [block.get("image_dropout")]))
             for gamma in grid.get("gamma", [block["gamma"]]):
                 if gamma != 1 and not trained:
-                    needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout, for example to 0.1"
+                    needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout, for example to 0.1, "
+                    needed += "or set gamma to 1"
                     raise _ParameterError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
@@ -325,7 +328,7 @@ def _build_schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         raise _ParameterError(("methods", name), str(error)) from None
     except Exception as error:  # raised by the method's own file
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        line = f"methods.{name}: {_locate_module(block)}: {problem}"
+        line = f"methods.{name}: {_locate_module(block)}: {problem}; correct the module"
         raise _ParameterError(("methods", name), line) from error
 
 

@@ -185,7 +185,11 @@ class Profiles:
         if parent is None:
             return [variants[name]]
         if parent in (name, *visited) or parent not in variants:
-            raise UserError(f"{file.path}: {name}: extends: {parent} is no other variant of this file; rename it")
+            others = sorted(variants.keys() - {name, *visited})
+            raise UserError(
+                f"{file.path}: {name}: extends: {parent} is no other variant of this file; "
+                f"{suggest_words(parent, others)}"
+            )
         return [*self._list_variants(file, parent, (name, *visited)), variants[name]]
 
 
@@ -269,7 +273,7 @@ def _read_file(path: Path) -> ProfileFile:
 def _require_keys(entry: ProfileLine, source: str) -> dict[str, ProfileLine]:
     """Return the keys below an entry, one per line. Raises UserError where its value is neither such keys nor empty."""
     if not entry.section and (entry.rest or entry.line.partition(":")[2].strip() not in ("", "{}", "null")):
-        raise UserError(f"{source}: write its keys one per line, below it")
+        raise UserError(f"{source}: expected one key per line below it, got another value; write its keys there")
     return entry.section
 
 
@@ -336,7 +340,7 @@ def _merge_layer(base: ProfileLine, layer: ProfileLine, source: str) -> ProfileL
         if name not in sections or name not in layer_sections:
             raise UserError(
                 f"{source}: replace: {name} must be a section of this layer and of an earlier one; "
-                f"{suggest_words(name, sections)}"
+                f"{suggest_words(name, [key for key in sections if name not in sections or key in layer_sections])}"
             )
         sections[name] = replace(sections[name], section={}, rest=[], line=layer_sections[name].line)
     merged = _merge_keys(replace(base, section=sections), replace(layer, section=layer_sections), source)
@@ -352,7 +356,9 @@ def _list_words(layer: ProfileLine, key: str, source: str) -> list[str]:
     if entry is None:
         return []
     if entry.rest or entry.section:
-        raise UserError(f"{source}: {key}: expected a name, or names in brackets, on the line of the key")
+        raise UserError(
+            f"{source}: {key}: expected a name, or names in brackets, on the line of the key, got lines below it"
+        )
     value = entry.line.partition(":")[2].strip(" []")
     return [word.strip() for word in value.split(",")] if value else []
 

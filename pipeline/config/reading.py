@@ -58,6 +58,8 @@ def parse_yaml(text: str, source: str) -> Any:
         problem = f"the key {duplicate[1]} is given twice; keep one of them"
     elif "'\\t'" in problem:
         problem = "a tab; indent with blanks"
+    else:
+        problem = f"cannot be read as YAML ({problem}); correct it"
     place = f"{source}, line {mark.line + 1}, column {mark.column + 1}" if mark else source
     raise UserError(f"{place}: {' '.join(problem.split())}")
 

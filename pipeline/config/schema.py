@@ -17,7 +17,7 @@ from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, FeatureSettings, PrepareSettings
-from pipeline.config.reading import read_mapping
+from pipeline.config.reading import read_mapping, show_value
 from pipeline.config.views import StageParameters, list_stage_keys
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
@@ -126,7 +126,8 @@ def _list_grids(value: Any) -> tuple[Options, ...]:
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
         raise ValueError(
-            "expected options with lists of values, as in {lambda: [0.1, 0.2]}, or a list of such mappings"
+            "expected options with lists of values, as in {lambda: [0.1, 0.2]}, or a list of such mappings, got "
+            f"{show_value(value)}"
         )
     return grids
 
@@ -165,8 +166,8 @@ class Params(Section):
         for name, section in self.features.items():
             if self.prepare.images is None and section.network != "imported":
                 raise ValueError(
-                    f"prepare.images = null goes with features.{name}.network: imported; "
-                    f"{section.network} needs the images"
+                    f"prepare.images = null goes with network imported, got features.{name}.network = "
+                    f"{section.network}; name the folder of the images, or change the network"
                 )
 
     def select_for_stage(

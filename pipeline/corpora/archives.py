@@ -31,7 +31,7 @@ MAX_MEMBERS = 1_000_000  # largest number of members of an archive
 CHUNK = 1 << 20
 
 # Exceptions of the standard library's readers for damaged archives and for files that are no archives.
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error)
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error)
 UNREADABLE = (*BROKEN, EOFError, LookupError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -117,7 +117,7 @@ def _write(archive: Path, members: str, target: Path, files: int, max_bytes: int
     count = written = 0
 
     def refuse(problem: str) -> UserError:
-        return UserError(f"{archive}: {problem}; none of its files is used")
+        return UserError(f"{archive}: {problem}; none of its files is used: get another copy")
 
     with _open_members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
         for number, member in enumerate(entries, 1):

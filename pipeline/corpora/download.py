@@ -68,7 +68,10 @@ def download(
     if (actual := compute_sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
-        raise UserError(f"{url}: SHA-256 {actual} received, expected {digest}; the received file is removed")
+        raise UserError(
+            f"{url}: SHA-256 {actual} received, expected {digest}; the received file is removed: run this again, or "
+            f"put the right file at {path}"
+        )
     rename(part, path)
     tag.unlink(missing_ok=True)
 
@@ -110,7 +113,9 @@ def _receive(url: str, part: Path, tag: Path, size: int, timeout: float, bar: tq
                     received += len(chunk)
                     bar.update(len(chunk))
         except OSError as error:  # errors of the file; connection errors are _TransientError
-            raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
+            raise UserError(
+                f"{part}: {error.strerror or error}; make room or permit writing, and run this again to go on"
+            ) from None
     if received < size:
         raise _TransientError(f"the connection ended after {received:,} bytes")
 
@@ -124,7 +129,7 @@ class _WebRedirectHandler(HTTPRedirectHandler):
 
 def _require_web_address(url: str) -> str:
     if urlsplit(url).scheme not in ("http", "https"):
-        raise UserError(f"{url}: only http and https addresses are fetched; correct the address")
+        raise UserError(f"{url}: only http and https addresses are fetched; correct the address in the data card")
     return url
 
 

@@ -165,7 +165,9 @@ class FeatureStore:
         except FileNotFoundError as error:
             raise UserError(f"{error.filename or self.path}: there are no features; run the features stage") from None
         except (OSError, KeyError, ValueError, RuntimeError) as error:  # RuntimeError: HDF5's own checksums
-            raise UserError(f"{self.path}: not a complete feature store ({error}); run the features stage") from None
+            raise UserError(
+                f"{self.path}: not a complete feature store ({error}); run the features stage again"
+            ) from None
         if self.manifest.get("crc") != _combine_checksums(self._crc):
             raise UserError(f"{self.path}: the manifest belongs to another store; run the features stage again")
         self._vectors: FeatureStore | None = None

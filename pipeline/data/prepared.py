@@ -57,10 +57,13 @@ def write_prepared(
         )
     vocabulary = corpus.vocabulary or _count_vocabulary(corpus, min_count or 0, count_words)
     if words not in (None, len(vocabulary)):
+        remedy = "correct this number, or use the tokenizer or the annotations that it belongs to"
+        if corpus.vocabulary is None:
+            remedy = f"check min_count ({min_count}), count_words ({count_words}), and that the captions are complete "
+            remedy += "and tokenised as published"
         raise UserError(
             f"{corpus.sources[0]}: the vocabulary has {len(vocabulary)} words, UNK included, and {words} are "
-            f"expected (prepare.expected_counts.words); check min_count ({min_count}), count_words ({count_words}), "
-            "and that the captions are complete and tokenised as published"
+            f"expected (prepare.expected_counts.words); {remedy}"
         )
     images, captions = corpus.images, [caption for image in corpus.images for caption in image.captions]
     texts = (caption.text.split() if vocabulary.encodes_text else caption.words for caption in captions)

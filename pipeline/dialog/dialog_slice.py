@@ -42,7 +42,9 @@ class DialogSlice(Slice):
         device: torch.device,
     ) -> DialogEvaluation:
         if rerank is not None:
-            raise UserError("rerank: dialogs have no reranking of answers; remove rerank from the method's block")
+            raise UserError(
+                "rerank: dialogs have no reranking of answers; remove rerank from the method's block or grid"
+            )
         discriminators = {name: self._load_discriminator(folder) for name, folder in judges.items()}
         names = settings.candidate_rankers.get(method, ()) if isinstance(settings, CandidateRankers) else ()
         rankers = {name: name if name in PRIORS else self._load_discriminator(pretrained / name) for name in names}

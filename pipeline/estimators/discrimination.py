@@ -28,4 +28,4 @@ class BinaryDiscrimination:
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2
         accuracy = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
         human_mean, other_mean = (log_odds.detach().sigmoid().mean() for log_odds in (human, other))
-        return loss / ranks.count_ranks(), {"accuracy": accuracy, "people": human_mean, "others": other_mean}
+        return loss / ranks.count_ranks(), {"accuracy": accuracy, "human": human_mean, "others": other_mean}

@@ -97,7 +97,7 @@ class Evaluation:
         elif self.rerank is None:
             generated = generate_captions(speaker, iterate_batches(), beam, self.device, vocabulary.unk)
         else:
-            generated = self.rerank.captions(speaker, iterate_batches(), vocabulary, self.device, self.no_repeat)
+            generated = self.rerank.generate(speaker, iterate_batches(), vocabulary, self.device, self.no_repeat)
         tokens = generated.tokens[:, 0]
         texts = [vocabulary.decode(row) for row in tokens.tolist()]
         split_data = self._load_split(rows, generated.pooled)
@@ -116,7 +116,7 @@ class Evaluation:
             **columns,
         }
         if self.multi_sample:
-            sets = self.multi_sample.captions(speaker, iterate_batches, vocabulary, self.device, self.no_repeat)
+            sets = self.multi_sample.generate(speaker, iterate_batches, vocabulary, self.device, self.no_repeat)
             results["multi_sample"] = {
                 name: self._measure_sets(captions, split_data.references) for name, captions in sets.items()
             }

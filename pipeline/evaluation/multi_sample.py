@@ -26,7 +26,7 @@ Sets = list[list[str]]  # K captions of each image
 class MultiSample(SetSizes):
     """Generator of caption sets of the given sizes."""
 
-    def captions(
+    def generate(
         self,
         speaker: Decoder,
         batches: Callable[[], Iterable[Batch]],

@@ -21,7 +21,7 @@ MAX_SCORES = 2**22  # scores held in memory
 
 
 @dataclass(frozen=True)
-class RerankedCandidates:
+class CandidateRanking:
     """Listener's ranking of K candidate captions for each of M images."""
 
     best: Tensor  # (M,) int64: index of the best candidate
@@ -29,7 +29,7 @@ class RerankedCandidates:
     ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against the image
 
 
-def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Tensor) -> RerankedCandidates:
+def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Tensor) -> CandidateRanking:
     """Rank the candidate embeddings `candidates` (M, K, D) by the listener's retrieval margin.
 
     The margin is the image's score, the inner product with `images` (M, D), minus the highest score among `others` (N,
@@ -48,7 +48,7 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
         best = scores.amax(2) if len(others) else torch.full_like(own_scores, -torch.inf)
         margins[part] = own_scores - best
         ranks[part] = 1 + (scores >= own_scores.unsqueeze(2)).sum(2)
-    return RerankedCandidates(find_first_argmax(margins), margins, ranks)
+    return CandidateRanking(find_first_argmax(margins), margins, ranks)
 
 
 def find_most_similar(candidates: Tensor, images: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Reranker:
     choice: Reranking
     judge: Judge
 
-    def captions(
+    def generate(
         self,
         speaker: Decoder,
         batches: Iterable[Batch],

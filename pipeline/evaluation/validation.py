@@ -136,11 +136,13 @@ def _warn_of_collapse(tokens: torch.Tensor) -> None:
     if not (tokens != tokens[0]).any():
         _warn(
             f"the speaker gives the same caption to all {len(tokens)} images of the validation split: it has collapsed"
+            "; if this stays so, lower its learning rate"
         )
     unfinished = int((tokens > 0).all(1).sum())
     if unfinished > len(tokens) // 2:
         _warn(
             f"{unfinished} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words"
+            "; if this stays so, train longer, or raise prepare.max_words"
         )
 
 
@@ -155,7 +157,10 @@ def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> No
         (judge.encode_image(torch.arange(len(tokens))[:ENCODED_AT_ONCE]), "images"),
     ):
         if len(vectors) >= MIN_COUNT and bool((vectors - vectors[0]).abs().amax() < EQUAL):
-            _warn(f"the listener gives all {inputs} of the validation split the same embedding: it has collapsed")
+            _warn(
+                f"the listener gives all {inputs} of the validation split the same embedding: it has collapsed; if "
+                "this stays so, lower its learning rate"
+            )
 
 
 def _warn(line: str) -> None:

@@ -55,7 +55,7 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
-            f"the tokenizer of {architecture}, {repository}, is not on this machine and cannot be fetched "
+            f"the tokenizer of {architecture}, {repository}, cannot be read from the hub's cache or fetched "
             f"({summarise_error(error)}); run hf download {repository} on a machine with internet access, and copy "
             "the hub's cache here"
         ) from None
@@ -86,13 +86,15 @@ class ClipNetwork(GridNetwork):
         options = check_options("open_clip", name, settings.options)
         architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")
         if architecture not in open_clip.list_models():
-            raise UserError(f"features.network: open_clip has no network {architecture!r}; see its list_models()")
+            raise UserError(
+                f"features.network: open_clip has no network {architecture!r}; name one of its list_models()"
+            )
         tags = open_clip.list_pretrained_tags_by_model(architecture)
         if (tag or weights == HUB) and tag not in tags:
-            raise UserError(
-                f"features.network: {architecture} has no weights {tag!r}; name them as in {OPEN_CLIP}{architecture}."
-                f"{tags[0] if tags else 'TAG'}; it has {', '.join(tags) or 'none'}"
-            )
+            remedy = f"it has none: name {OPEN_CLIP}{architecture}, and give a safetensors file as features.weights"
+            if tags:
+                remedy = f"name them as in {OPEN_CLIP}{architecture}.{tags[0]}; it has {', '.join(tags)}"
+            raise UserError(f"features.network: {architecture} has no weights {tag!r}; {remedy}")
         entry = open_clip.get_pretrained_cfg(architecture, tag) if tag else {}
         arguments = {**options, "force_image_size": settings.image_size}
         if entry.get("quick_gelu"):

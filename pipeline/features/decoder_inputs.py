@@ -53,7 +53,9 @@ class DecoderInputsNetwork(GridNetwork):
         captioner = load_captioner(name)
         self._processor = PromptedProcessor(name, captioner.config)
         if settings.image_size not in (0, self._processor.size):
-            raise UserError(f"features.image_size: {name} takes {self._processor.size} pixels; set it to null")
+            raise UserError(
+                f"features.image_size: {name} takes {self._processor.size} pixels, got {settings.image_size}; set null"
+            )
         decoder = captioner.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
         digest = compute_weights_digest(captioner, pooler=captioner.has_pooler)
         decoder.register_forward_pre_hook(_raise_inputs, with_kwargs=True)

@@ -156,7 +156,7 @@ def _check_row(
         if cells > max_regions:
             raise UserError(
                 f"{image.file}: expected at most {max_regions} regions, found a grid of {regions.shape[0]}×"
-                f"{regions.shape[1]} cells; set max_regions to {cells}"
+                f"{regions.shape[1]} cells; set imported.max_regions to {cells}"
             )
         regions = regions.reshape(cells, -1)
     _require_numbers(regions, 2, f"{image.file}: image {id_} has features", "(n, D)")

@@ -68,7 +68,7 @@ class TorchvisionNetwork(GridNetwork):
 
         name, _, tag = settings.network.removeprefix(TORCHVISION).partition(".")
         if name not in models.list_models(module=models):
-            raise UserError(f"features.network: torchvision has no network {name!r}; see its list_models()")
+            raise UserError(f"features.network: torchvision has no network {name!r}; name one of its list_models()")
         weights = models.get_model_weights(name)
         if tag and tag not in weights.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(weights.__members__)}")
@@ -79,7 +79,8 @@ class TorchvisionNetwork(GridNetwork):
         layers = dict(model.named_children())
         if "avgpool" not in layers or hasattr(model, "aux_logits"):
             raise UserError(
-                f"features.network: {name} of torchvision does not end in a map that is averaged; see timm's networks"
+                f"features.network: {name} of torchvision does not end in a map that is averaged; name another network"
+                ", such as one of timm"
             )
         source = load_torchvision(model, settings.weights, entry, settings.network)
         self._trunk = nn.Sequential(*list(layers.values())[: list(layers).index("avgpool")])
@@ -142,12 +143,14 @@ def _build_timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple
     import timm
 
     if name.split(".")[0] not in timm.list_models():
-        raise UserError(f"features.network: timm has no network {name!r}; see timm.list_models()")
+        raise UserError(f"features.network: timm has no network {name!r}; name one of timm.list_models()")
     options = check_options("timm", name, options)
     try:
         entry = timm.models.get_pretrained_cfg(name)
     except RuntimeError as error:
-        raise UserError(f"features.network: {summarise_error(error).rstrip('.')}; see timm.list_pretrained()") from None
+        raise UserError(
+            f"features.network: {summarise_error(error).rstrip('.')}; name one of timm.list_pretrained()"
+        ) from None
     overlay: dict[str, Any] | None = None
     source: dict[str, str] = {}
     if weights == HUB:

@@ -157,7 +157,10 @@ def psst_wtf(
     No paper describes this method. Raises UserError for a retriever that encodes text only, not distributions.
     """
     if not rewards.retriever.differentiable:
-        raise UserError("psst_wtf: expected a retriever that encodes distributions, got a text encoder; use a listener")
+        raise UserError(
+            "psst_wtf: expected a retriever that encodes distributions, got a text encoder; set retriever.model to a "
+            "listener of pretrain"
+        )
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     pathwise = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions

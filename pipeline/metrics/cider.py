@@ -111,8 +111,9 @@ class CiderD:
         max_count = int(np.max(counts, initial=0))
         if images < 1 or len(keys) != len(counts) or max_count > images or (np.diff(keys) <= 0).any():
             raise UserError(
-                f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {max_count} "
-                f"do not come from {images} images; prepare them again from the same captions"
+                f"document frequencies: expected sorted n-grams, and for each a count of at most {images} images, "
+                f"found {len(keys)} n-grams with {len(counts)} counts of at most {max_count}, or another order; "
+                "prepare them again from the same captions"
             )
         words = mask_after_end(tokens, eos)
         log_images = float(np.log(images))
@@ -209,8 +210,8 @@ def _pad_captions(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarra
         for number, words in enumerate(image):
             if invalid := [word for word in words if not 0 < word <= MAX_ID]:
                 raise UserError(
-                    f"captions: id {invalid[0]} in caption {number} of image row {row} lies outside 1 … {MAX_ID}; "
-                    f"CIDEr takes words without EOS and packs {ID_BITS} bits a word"
+                    f"captions: id {invalid[0]} in caption {number} of image row {row} lies outside 1 … {MAX_ID}, the "
+                    "ids of words that CIDEr takes; use a vocabulary of fewer words (prepare.min_count)"
                 )
             tokens[row, number, : len(words)] = words[:max_words]
     return torch.from_numpy(tokens), reference_counts

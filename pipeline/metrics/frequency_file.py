@@ -41,7 +41,8 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
             content = _Unpickler(file, encoding="latin1").load()  # Python 2 texts may be bytes
     except FileNotFoundError:
         raise UserError(
-            f"{path}: the file of document frequencies is missing; copy it there, or set document_frequencies: null"
+            f"{path}: the file of document frequencies is missing; copy it there, or set "
+            "prepare.document_frequencies: null"
         ) from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
@@ -70,7 +71,7 @@ def _convert(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[
     if images != len(captions):
         raise UserError(
             f"was counted over {images:,} images, but the training split has {len(captions):,}; use the file of the "
-            "same split, or document_frequencies: null"
+            "same split, or prepare.document_frequencies: null"
         )
     if all(ngram[0].isdecimal() for ngram in frequencies if len(ngram) == 1):
         ids = {str(number): number for number in range(len(vocabulary) + 1)}
@@ -137,7 +138,7 @@ def _pack(
         except KeyError as error:
             raise UserError(
                 f"holds {error.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; use "
-                "the file of the same vocabulary, or document_frequencies: null"
+                "the file of the same vocabulary, or prepare.document_frequencies: null"
             ) from None
         if words.max(initial=0) > MAX_ID:
             raise UserError(

@@ -107,7 +107,10 @@ class Meteor:
             longest = max((len(text.split()) for text in (*hypotheses, *chain.from_iterable(references))), default=0)
             cause = f"{error}; Java's last line: {last_line}"
             if time.monotonic() - start >= self.timeout:
-                cause = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
+                cause = (
+                    f"no answer within {self.timeout:g} s; the longest text has {longest} words: shorten it, or end "
+                    "other programs"
+                )
             self._failure = f"METEOR: {cause}"
             raise NotComputedError(self._failure) from None
         finally:
@@ -237,7 +240,7 @@ def _run(name: str, arguments: Sequence[str], timeout: float, input_text: str = 
             errors="replace",
         )
     except subprocess.TimeoutExpired:
-        raise NotComputedError(f"{name}: not done within {timeout:g} s") from None
+        raise NotComputedError(f"{name}: not done within {timeout:g} s; end other programs, and try again") from None
     except OSError as error:
         raise NotComputedError(f"{name}: {error}") from None
     if completed.returncode:

@@ -46,7 +46,10 @@ def rank_gallery(
     """
     for name, vectors in (("captions", captions), ("images", images)):
         if not bool(torch.isfinite(vectors).all()):
-            raise UserError(f"ranking: vectors of {name} hold NaN or infinity; the model diverged: train it again")
+            raise UserError(
+                f"ranking: vectors of {name} hold NaN or infinity; the model diverged: lower its learning rate, and "
+                "train it again"
+            )
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; give every image a caption")
@@ -147,8 +150,8 @@ def find_nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) 
     """
     if max(ranks) >= len(gallery):
         raise UserError(
-            f"hard_negative_ranks: expected ranks up to {len(gallery) - 1}, the number of other training images; "
-            f"got {max(ranks)}; lower the largest rank"
+            f"retriever.hard_negative_ranks: expected ranks up to {len(gallery) - 1}, the number of other training "
+            f"images; got {max(ranks)}; lower the largest rank"
         )
     gallery_vectors, columns = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)

@@ -136,7 +136,8 @@ def main() -> None:
     try:
         listener = Listener(family="AF_UNIX")
     except OSError as error:  # a socket's path has at most about 100 bytes
-        print(f"warning: each process starts its own METEOR: {error}; set TMPDIR to a short path", file=sys.stderr)
+        remedy = "set TMPDIR to a writable folder with a short path"
+        print(f"warning: each process starts its own METEOR: {error}; {remedy}", file=sys.stderr)
         return
     with listener:
 

@@ -33,7 +33,7 @@ class DualEncoder(nn.Module):
         import open_clip
 
         if architecture not in open_clip.list_models():  # open_clip would also accept addresses and folders
-            raise UserError(f"open_clip has no network {architecture!r}; see its list_models()")
+            raise UserError(f"open_clip has no network {architecture!r}; install a version that lists it")
         options = check_options("open_clip", architecture, options)
         self.features = features
         self.arguments = {"architecture": architecture, "options": options, "features": features}

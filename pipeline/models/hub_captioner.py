@@ -177,7 +177,10 @@ class HubDecoder(Decoder[HubState]):
         try:
             inject_adapter_in_model(lora_config, self.text)
         except ValueError as error:
-            raise UserError(f"pretrain.speaker.lora.targets: {str(error).splitlines()[0][:160]}") from None
+            problem = str(error).splitlines()[0][:160].rstrip(".")
+            raise UserError(
+                f"pretrain.speaker.lora.targets: {problem}; name linear layers of the text decoder, or set null"
+            ) from None
         self.lora = self.arguments["lora"] = lora
         self.requires_grad_(True)
 

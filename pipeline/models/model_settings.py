@@ -46,11 +46,10 @@ class SpeakerSettings(SpeakerSizes):
     def _check(self) -> None:
         hub = self.architecture == "hub"
         sizes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
-        if any((getattr(self, name) is None) == (name in sizes) for name in (*SIZES, "model")):
-            verb = "takes" if hub else "takes the sizes"
-            raise ValueError(
-                f"architecture {self.architecture} {verb} {', '.join(sizes)}, and no other; set only these"
-            )
+        if wrong := [name for name in (*SIZES, "model") if (getattr(self, name) is None) == (name in sizes)]:
+            takes = "model, and no sizes" if hub else f"the sizes {', '.join(sizes)}, and no other"
+            changes = ", ".join(f"set {name}" if name in sizes else f"remove {name}" for name in wrong)
+            raise ValueError(f"architecture {self.architecture} takes {takes}; {changes}")
         if self.lora is not None and not hub:
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}; remove lora")
         heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))

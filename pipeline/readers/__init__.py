@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.data.corpus import Corpus
 from pipeline.errors import UserError
+from pipeline.readers.annotation_file import show_json
 from pipeline.readers.checks import check_corpus
 from pipeline.readers.coco import COCO, read_coco
 from pipeline.readers.cocotalk import COCOTALK, read_cocotalk
@@ -48,5 +49,7 @@ def read_corpus(
     if corpus_format is None:
         raise UserError(f"format {form}: must be one of {', '.join(each.name for each in formats)}")
     if not corpus_format.fits(source):
-        raise UserError(f"{root}: {corpus_format.takes}")
+        names = show_json([*map(str, [annotations] if isinstance(annotations, str) else annotations)])
+        found = ", ".join([f"annotations {names}", *sorted(source.given)])
+        raise UserError(f"{root}: {corpus_format.takes}; got {found}: correct them")
     return replace(check_corpus(corpus_format.read(source), images, expected, corrupt, missing), name=name)

@@ -125,7 +125,7 @@ def read_annotation_text(file: Path) -> str:
     except FileNotFoundError:
         raise UserError(f"{file}: the annotation file is missing; copy it there") from None
     except OSError as error:
-        raise UserError(f"{file}: the annotation file cannot be read ({error})") from None
+        raise UserError(f"{file}: the annotation file cannot be read ({error}); make it readable") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UserError(f"{file}, line {line}: the file cannot be read: not UTF-8; save it as UTF-8 text") from None

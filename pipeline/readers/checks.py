@@ -68,7 +68,10 @@ def check_corpus(
     if images is None:
         return corpus
     if nameless := next((image.id for image in corpus.images if not image.file), None):
-        raise UserError(f"{corpus.sources[0]}: image {nameless} has no file name; without image files set images: null")
+        raise UserError(
+            f"{corpus.sources[0]}: image {nameless} has no file name; add it, or without image files set "
+            "prepare.images: null"
+        )
     if not images.is_dir():
         raise UserError(f"{images}: the folder of images does not exist; correct prepare.images")
     skipped = set(check_images(images, [image.file for image in corpus.images], corrupt, missing))

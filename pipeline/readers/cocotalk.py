@@ -132,7 +132,7 @@ def _read_labels(
     if (first != expected_first).any():
         index = (first != expected_first).argmax()
         hint = "each image's captions must follow those of the image before it"
-        raise UserError(f"{file}: {FIRST}[{index}] is {first[index]}, not {expected_first[index]}; {hint}")
+        raise UserError(f"{file}: {FIRST}[{index}] is {first[index]}, not {expected_first[index]}; {hint}; {REMEDY}")
     if (last < first).any():
         index = (last < first).argmax()
         numbers = f"{FIRST} {first[index]}, {LAST} {last[index]}"
@@ -164,7 +164,9 @@ def _read_integers(file: h5py.File, name: str) -> np.ndarray:
     with np.errstate(invalid="ignore"):  # NaN and infinity differ from their integers, and are reported
         integers: np.ndarray = values.astype(np.int64)
     if (wrong := integers != values).any():
-        raise UserError(f"{file.filename}: {name} holds {values[wrong][0]:g}; expected signed 64-bit integers")
+        raise UserError(
+            f"{file.filename}: {name} holds {values[wrong][0]:g}; expected signed 64-bit integers; {REMEDY}"
+        )
     return integers
 
 

@@ -73,15 +73,16 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
 
 
 def _suggest_file(file: str, images: Path) -> str:
-    """Return a hint for the error about a missing file if a file with a similar name exists, else ""."""
+    """Return the remedy for a missing file: the name of a file with a similar name if there is one."""
     if "\\" in file and os.path.isfile(images / file.replace("\\", "/")):
         return f"; {file.replace(chr(92), '/')} exists: write / in place of \\"
     path = images / file
     try:
         similar = [sibling.name for sibling in path.parent.iterdir() if sibling.stem.lower() == path.stem.lower()]
     except OSError:  # the folder does not exist either
-        return ""
-    return f"; {', '.join(map(show_json, sorted(similar)))} exists: write that name" if similar else ""
+        similar = []
+    names = ", ".join(map(show_json, sorted(similar)))
+    return f"; {names} exists: write that name" if similar else "; put it there, or correct the name"
 
 
 def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collection[str]) -> None:
@@ -90,7 +91,7 @@ def _warn_of_photos_without_row(table: Path, images: Path, known_files: Collecti
     if files:
         print(
             f"warning: {table}: {len(files)} of the photos in {images} have no row, such as {escape_line(files[0])}; "
-            "they are left out",
+            "they are left out; add rows to use them",
             file=sys.stderr,
         )
 

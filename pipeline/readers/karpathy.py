@@ -34,7 +34,8 @@ def read_karpathy(annotations: Path) -> Corpus:
             if "sentid" in entry:
                 sentence_ids.add(entry["sentid"], sentence)
             if "imgid" in entry and entry["imgid"] != row.value.get("imgid", entry["imgid"]):
-                sentence.fail(f"the caption is of image {entry['imgid']}, not of this entry's image; move it there")
+                image = show_json(entry["imgid"])
+                sentence.fail(f"the caption is of image {image}, not of this entry's image; move it there")
             captions.append(make_caption(sentence.get("raw", str), entry.get("tokens"), sentence))
         if not captions:
             row.fail(f"image {file} has no captions; remove the image or add a caption")

@@ -60,10 +60,11 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
             hint = f"; there is {candidates[0].name}{save}"
         raise UserError(f"{table}: the table is missing{hint}")
     content, names = reader(table, wanted)
+    header = table if reader is _read_parquet else f"{table}, row 1"
     columns = {}
     for name in wanted:
         if names.count(name) > 1:
-            raise UserError(f"{table}, row 1: there are two columns {name}; rename or remove one")
+            raise UserError(f"{header}: there are two columns {name}; rename or remove one")
         if name in names:
             try:
                 columns[name] = content[name].cast(pa.string()).to_pylist()
@@ -73,9 +74,9 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
                 ) from None
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 kind = content[name].type
-                raise UserError(f"{table}: the column {name} must hold texts, not {kind}") from None
+                raise UserError(f"{table}: the column {name} must hold texts, not {kind}; write texts") from None
         elif name in required:
-            raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
+            raise UserError(f"{header}: a column {name} is needed; there are {', '.join(map(show_json, names))}")
     if not content.num_rows:
         raise UserError(f"{table}: the table has no rows; add one or more")
     for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if reader is _read_csv else 1):
@@ -157,7 +158,7 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[st
         schema = pq.read_schema(table)
         kept = pa.schema([field for field in schema if field.name in wanted])
         if nested := [field for field in kept if pa.types.is_nested(field.type)]:
-            raise UserError(f"{table}: the column {nested[0].name} must hold texts, not {nested[0].type}")
+            raise UserError(f"{table}: the column {nested[0].name} must hold texts, not {nested[0].type}; write texts")
         with pq.ParquetFile(table, read_dictionary=kept.names) as file:
             parts, rows, size = [], file.metadata.num_rows, 0
             for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MAX_ROWS else ():

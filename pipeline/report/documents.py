@@ -188,7 +188,10 @@ def _find_picture(root: Path, figure: PrintedFigure) -> str:
     """Return the figure's path; raises UserError if the file is missing or differs from the recorded figure."""
     path = root / figure.file
     if not path.is_file() or compute_sha256(path) != figure.sha256:
-        raise UserError(f"records another figure than {figure.file}: restore that file, or run make record again")
+        raise UserError(
+            f"records the figure {figure.file}, which is missing or has changed: restore it, or run make record for "
+            "this result file again"
+        )
     return figure.file
 
 

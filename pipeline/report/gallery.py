@@ -329,7 +329,7 @@ def open_thumbnail(path: Path, longest_side: int) -> Image.Image:
             picture = to_upright_rgb(image)
     except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
-            f"{path}: the image cannot be read ({summarise_error(error)}); put it back or prepare the data again."
+            f"{path}: the image or film cannot be read ({summarise_error(error)}); restore it or prepare the data again"
         ) from None
     picture.thumbnail((longest_side, longest_side))
     return picture

@@ -78,8 +78,8 @@ def write_record(
     for title, table in titled_tables:
         if table != tables[title]:
             raise UserError(
-                f"{folder}: two tables have the title {title!r}; values of report.cider_levels must differ "
-                "when rounded to three decimals"
+                f"{folder}: two tables have the title {title!r}; rename one, or give values of report.cider_levels "
+                "that differ when rounded to three decimals, or of report.score_levels to four digits"
             )
     if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} writes them")
@@ -135,14 +135,15 @@ def _check_profile(root: Path, name: str, profile_text: Callable[[str, Path], st
         text = profile_text(name, root / "profiles")
     except UserError as error:
         raise UserError(f"{error}; other names are {', '.join(COMMANDS)}") from None
+    command = f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
         start_text = "" if start is None else f" with start {start}"
         raise UserError(
             f"params.yaml differs from the profile {profile}{start_text}, so data/report belongs to another run; run "
-            "the profile first"
+            f"{command} first"
         )
     check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
-    return f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
+    return command
 
 
 def _describe_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
@@ -155,7 +156,10 @@ def _describe_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
     if locate_result_file(root, name).is_file() and (recorded := read_result(root, name).figures.get(picture.stem)):
         file = recorded.file
     if not picture.is_file():
-        raise UserError(f"{picture} is missing; a document shows it as {file}: write the report again")
+        raise UserError(
+            f"{picture} is missing; a document shows it as {file}: run the command that writes {picture.parent} again, "
+            "or remove the figure from the document"
+        )
     return PrintedFigure(file=file, sha256=compute_sha256(picture))
 
 

@@ -75,8 +75,8 @@ class ResultFile(_FrozenModel):
 
     @model_validator(mode="after")
     def _check_resamples(self) -> Self:
-        if self.resamples and len(self.resamples.differences) != len(self.table(CLAIMS).rows):
-            raise ValueError("resamples: expected a list for each row of the claims")
+        if self.resamples and (lists := len(self.resamples.differences)) != (rows := len(self.table(CLAIMS).rows)):
+            raise ValueError(f"resamples: expected a list for each of the {rows} claims, found {lists}")
         return self
 
     def table(self, beginning: str) -> PrintedTable:
@@ -93,8 +93,11 @@ class ResultFile(_FrozenModel):
         )
         names = [start] if start in tables else [name for name in tables if name.startswith(start)]
         if len(names) != 1:
-            problem = f"has {len(names)} tables" if names else "has no table"
-            raise UserError(f"{problem} “{beginning}”; there are: {'; '.join(names or tables) or 'none'}")
+            if names:
+                raise UserError(
+                    f"has {len(names)} tables that begin with “{beginning}”; name one of {'; '.join(names)}"
+                )
+            raise UserError(f"has no table “{beginning}”; there are: {'; '.join(tables) or 'none'}")
         return tables[names[0]]
 
     def figure(self, name: str) -> PrintedFigure:

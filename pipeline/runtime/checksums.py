@@ -77,7 +77,7 @@ def check_own_digest(content: bytes, path: Path, remedy: str) -> None:
         b"" if recorded is None else content[: recorded.start(1)] + ZERO_DIGEST.encode() + content[recorded.end(1) :]
     )
     if recorded is None or hashlib.sha256(zeroed).hexdigest().encode() != recorded[1]:
-        raise UserError(f"{path}: its bytes have changed; {remedy}")
+        raise UserError(f"{path}: has no SHA-256 at its end, or its bytes have changed; {remedy}")
 
 
 def check_captions(metrics: Path, entry: Any) -> None:

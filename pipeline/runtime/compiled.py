@@ -119,7 +119,8 @@ def _find_folder() -> Path | None:
         cache.check_private(Path(path))
         return Path(path)
     except OSError as error:
-        print(f"warning: compiled loops are not kept: {error}", file=sys.stderr)
+        remedy = "correct this, or set NUMBA_CACHE_DIR to a private folder"
+        print(f"warning: compiled loops are not kept: {error}; {remedy}", file=sys.stderr)
         return None
 
 

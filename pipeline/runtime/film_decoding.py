@@ -124,7 +124,7 @@ def _check_bounds(path: Path, frames: int, width: int, height: int) -> None:
         raise UserError(f"{path}: frames of {width}×{height} pixels exceed {MAX_FRAME_PIXELS:,} pixels; reduce them")
     if frames > MAX_FRAMES or frames * pixels > MAX_PIXELS:
         limits = f"at most {MAX_FRAMES:,} frames and {MAX_PIXELS:,} pixels of all frames are read"
-        raise UserError(f"{path}: the film is too long: {limits}; cut it or make it smaller")
+        raise UserError(f"{path}: the film is too long or too large: {limits}; cut it or make it smaller")
 
 
 def _read_image_timeline(path: Path) -> Timeline:
@@ -158,7 +158,7 @@ def _open_stream(path: Path) -> Iterator[tuple[Any, Any]]:
     try:
         import av
     except ImportError:
-        raise UserError(f"{path}: films are decoded by PyAV: pip install 'saywhich[films]'") from None
+        raise UserError(f"{path}: films need PyAV, which is not installed: pip install 'saywhich[films]'") from None
     container = CONTAINERS[path.suffix.lower()]
     with av.open(str(path), format=container, options={"protocol_whitelist": "file"}) as film:
         if not film.streams.video:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
@@ -92,7 +93,9 @@ def import_transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise UserError("models of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
+        raise UserError(
+            "models of the Hugging Face hub need transformers, which is not installed: pip install 'saywhich[hub]'"
+        ) from None
     declare_operators()  # its models import torchvision
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()  # its warnings, such as of missing tokens, do not concern users
@@ -130,8 +133,8 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
             ) from None
         raise UserError(
             f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({summarise_error(error)}); "
-            f"run hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this "
-            "machine and give its path instead of the name"
+            f"correct the name, or run hf download {name} --local-dir FOLDER on a machine with internet access, put "
+            "the folder on this machine and give its path instead of the name"
         ) from None
 
 
@@ -261,20 +264,25 @@ def check_config(config: Any, source: str) -> None:
                 continue
             bound = _find_upper_bound(config, key, limit)
             if large := [number for number in _list_integers(value) if number > bound]:
-                raise UserError(f"{source}: has {key} {large[0]:,}, which no model has; {REMEDY}")
+                raise UserError(f"{source}: has {key} {large[0]:,}, expected at most {bound:,}; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
         if from_hub or from_timm or (value and key in REMOTE_KEYS):
+            if from_timm:
+                raise UserError(f"{source}: has {key} {value}, which loads code or unchecked files; give another model")
             raise UserError(
                 f"{source}: has {key}, which loads code or unchecked files; {REMEDY}, or "
-                f"remove {key} if the model needs none"
+                f"remove {key} if the model works without it"
             )
     if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
         for part, known in (("encoder", ENCODERS), ("decoder", DECODERS)):
             inner = config.get(part)
             kind = inner.get("model_type") if isinstance(inner, dict) else None
             if not isinstance(kind, str) or kind not in known:
-                raise UserError(f"{source}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
+                raise UserError(
+                    f"{source}: the {part} must be one of {', '.join(sorted(known))}, and is {shorten(kind)}; give "
+                    "another model"
+                )
 
 
 def locate_repository(name: str) -> tuple[str, bool]:
@@ -315,7 +323,9 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
             raise UserError(f"{path}: {REFERENCES[file]}")
         if file in TOKENIZERS:
             if match := HUGE_NUMBER.search(read_bytes(Path(path), REMEDY, MAX_TOKENIZER_BYTES)):
-                raise UserError(f"{path}: has the number {match[1].decode():.20}, which no model has; {REMEDY}")
+                raise UserError(
+                    f"{path}: has the number {match[1].decode():.20}, expected numbers below 10,000,000; {REMEDY}"
+                )
         else:
             check_config(read_json(Path(path), REMEDY, MAX_CONFIG_BYTES), f"{path}")
 

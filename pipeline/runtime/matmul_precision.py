@@ -48,7 +48,9 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
         raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")
     requested = os.environ.get("SAYWHICH_MATMUL_PRECISION")
     if requested and requested not in (OWN, TF32, ONEDNN):
-        raise UserError(f"SAYWHICH_MATMUL_PRECISION={requested}: expected {OWN}, {TF32} or {ONEDNN}; set it to one")
+        raise UserError(
+            f"SAYWHICH_MATMUL_PRECISION={requested}: expected {OWN}, {TF32} or {ONEDNN}; set it to one of them"
+        )
     if device.type == "cuda":
         recurrent: Any = torch.backends.cudnn.rnn
         recurrent.fp32_precision = "ieee" if (requested or OWN) == OWN else "tf32"
@@ -71,7 +73,8 @@ def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
     try:
         file = cache.make_private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
     except OSError as error:
-        print(f"warning: the choice of a library for matrix products is not kept: {error}", file=sys.stderr)
+        problem = f"the choice of a library for matrix products is not kept: {error}"
+        print(f"warning: {problem}; correct this, or set XDG_CACHE_HOME to a private folder", file=sys.stderr)
         return str(_measure(shapes)["precision"])
     if known := _read_choice(file, key):
         return known

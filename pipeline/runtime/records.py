@@ -100,7 +100,7 @@ def parse_json(content: bytes | str, source: str, remedy: str) -> Any:
         problem = "nested too deeply"
     except ValueError as error:  # from the parser, the decoder, or the checks below
         problem = summarise_error(error)
-    raise UserError(f"{source}: not JSON ({problem}); {remedy}")
+    raise UserError(f"{source}: not JSON that can be read ({problem}); {remedy}")
 
 
 def describe_first_problem(error: ValidationError) -> str:

@@ -35,7 +35,10 @@ def resolve_inside(folder: Path, name: str) -> Path:
     """
     path, real_folder = Path(folder, name), os.path.realpath(folder)
     if leads_outside(name) or os.path.commonpath([real_folder, os.path.realpath(path)]) != real_folder:
-        raise UserError(f"{path}: leads outside {folder}; put the file itself there")
+        raise UserError(
+            f"{path}: leads outside {folder}, is absolute or has a part ..; put the file itself in that folder "
+            "and give its path from there"
+        )
     return path
 
 

@@ -89,7 +89,9 @@ def mix_metrics(mix: MetricMix | Mapping[RewardMetric, float], cider: CiderD, te
     """
     weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
     if not weights:
-        raise UserError(f"reward: no metric has a weight; set one or more, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}")
+        raise UserError(
+            f"reward: no metric has a weight other than 0; set one or more, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}"
+        )
     parts: list[tuple[float, Score]] = []
     if "CIDEr" in weights:
         parts.append((weights["CIDEr"], CiderScore(cider)))

@@ -15,7 +15,7 @@ from pydantic import Field
 from pipeline.errors import UserError
 from pipeline.runtime.records import Line, parse_record
 from pipeline.study.majority import compute_binomial_p_value
-from pipeline.study.rater_answers import OpenRecord, Seconds, Text, locate_answers
+from pipeline.study.rater_answers import OpenRecord, Seconds, Text, iterate_answers
 
 GAME = "play"  # the value of `study` in rounds of the game
 
@@ -56,7 +56,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
     """
     seen: set[str] = set()
     rounds_by_model: dict[str, list[GameRound]] = defaultdict(list)
-    for where, answer in locate_answers(paths):
+    for where, answer in iterate_answers(paths):
         if not isinstance(answer, dict) or answer.get("study") != GAME:
             if rounds_by_model:
                 raise UserError(f"{where}: not a round of the game, unlike earlier answers; read this file separately")

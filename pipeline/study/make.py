@@ -61,7 +61,7 @@ def make_study(
     if len(rows) < 2:
         raise UserError(
             f"{retrieval[reference].captions}: expected captions of two or more test images, found {len(rows)}; "
-            "run the evaluation again"
+            "evaluate the split test, or prepare more test images"
         )
     index_pairs = study_questions.select_similar_pairs(features.pooled(_to_array(rows)), design.pairs, design.seed)
     pairs = [(rows[target], rows[distractor]) for target, distractor in index_pairs]

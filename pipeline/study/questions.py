@@ -40,7 +40,9 @@ def choose_methods(results: Results, selection: Sequence[str], control: str) -> 
         raise UserError(f"a method is named {HUMAN}, the name of the annotators' captions: rename it in params.yaml")
     if len(methods) < 2:
         found = ", ".join(methods) or "none"
-        raise UserError(f"expected two or more methods to compare, found {found}; run others, or name others")
+        raise UserError(
+            f"expected two or more methods to compare, found {found}; run others, or name others by --methods"
+        )
     return methods
 
 
@@ -59,7 +61,9 @@ def match_runs(
         for method in methods
     }
     if unmeasured := [method for method, values in measured.items() if not values]:
-        raise UserError(f"{unmeasured[0]}: no validation {' '.join(keys)}; evaluate it on the split val")
+        raise UserError(
+            f"{unmeasured[0]}: no validation {' '.join(keys)}; add val to evaluate.splits and evaluate the method again"
+        )
     level = min(max(value for value, _ in values) for values in measured.values()) if target is None else target
     nearest = {method: min(values, key=lambda pair: abs(pair[0] - level))[1] for method, values in measured.items()}
     return {method: point.runs[0] for method, point in nearest.items()}, level

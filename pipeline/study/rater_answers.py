@@ -104,8 +104,8 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     questions = {question.name: question for question in key.questions}
     answers_by_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
     repeated = 0
-    for where, content in locate_answers(paths):
-        answer = parse_record(content, RaterAnswer, where, "give the file that the page saved")
+    for where, content in iterate_answers(paths):
+        answer = parse_record(content, RaterAnswer, where, "give the file that the page or Label Studio saved")
         if answer.study != key.study:
             raise UserError(
                 f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}; give "
@@ -115,7 +115,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
         if question is None or answer.chosen not in question.options:
             raise UserError(
                 f"{where}: expected a question and an option of the study's key, got {answer.question[:40]} and "
-                f"{answer.chosen[:40]}; give the file that the page saved"
+                f"{answer.chosen[:40]}; give the file that the page or Label Studio saved"
             )
         previous_answers = answers_by_rater[str(answer.rater), question.task]
         repeated += answer.question in previous_answers
@@ -138,7 +138,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     return Answers(key, tuple(votes), tuple(notes))
 
 
-def locate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
+def iterate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
     """Yield the location and the content of each answer in the files and folders `paths`."""
     for path in _list_files(paths):
         for position, answer in _read_file(path):

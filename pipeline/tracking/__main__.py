@@ -17,7 +17,7 @@ from pipeline.tracking import sender
 from pipeline.tracking.costs import format_cost_report
 from pipeline.tracking.runs_view import find_comparison_address, save_view
 from pipeline.tracking.spool import SYNC, find_root, remove_secrets
-from pipeline.tracking.tracker import connect, report_errors
+from pipeline.tracking.tracker import connect, convert_errors
 
 SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
 
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["sync"]:
             return sender.sync(find_root() / "mlflow-spool")
         if list(arguments) == ["costs"]:
-            with report_errors():
+            with convert_errors():
                 print(format_cost_report())
             return 0
         if list(arguments) == ["view"]:
-            with report_errors():
+            with convert_errors():
                 tracker = connect()
                 print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
                 if address := find_comparison_address(tracker):

@@ -109,7 +109,7 @@ class RunRecord:
                 if path.is_file() and path.stat().st_size <= MAX_OUTPUT_BYTES:
                     self.log_artifact(path, "outputs")
             except OSError as error:
-                _warn(f"not recorded as an output: {error}")
+                _warn(f"not recorded as an output: {error}; correct this for the next run")
 
     def _attach(self, artifact: str, write: Callable[[Path], object]) -> None:
         if self._folder is None:
@@ -131,7 +131,7 @@ class RunRecord:
 
     def _give_up(self, error: OSError) -> None:
         """Warn once and record nothing more: a full disk must not end a training run."""
-        _warn(f"nothing more is recorded of this run: {error}")
+        _warn(f"nothing more is recorded of this run: {error}; the run continues; correct this for the next run")
         self._close()
         self._folder = None
 
@@ -192,7 +192,7 @@ def _start_record(
     try:
         record = RunRecord(find_root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
     except OSError as error:
-        _warn(f"nothing is recorded of this run: {error}")
+        _warn(f"nothing is recorded of this run: {error}; the run continues; correct this for the next run")
         return RunRecord(None)
     profile = os.environ.get(PROFILE)
     head = {

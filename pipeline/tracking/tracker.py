@@ -117,7 +117,8 @@ class Tracker:
             monitor = SystemMetricsMonitor(run_id, tracking_uri=self.client.tracking_uri)
             monitor.start()
         except Exception as error:
-            print(f"no system metrics: {format_error_line(error)}", file=sys.stderr)
+            remedy = "correct this, or set MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=false"
+            print(f"warning: no system metrics: {format_error_line(error)}; {remedy}", file=sys.stderr)
             return None
         return monitor
 
@@ -132,7 +133,7 @@ def finish_monitor(monitor: Any) -> None:
 
 
 @contextmanager
-def report_errors() -> Iterator[None]:
+def convert_errors() -> Iterator[None]:
     """Raise a UserError in place of an error of MLflow, its database or its server."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -140,7 +141,7 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError) as error:
-        remedy = "start MLflow's server, or correct MLFLOW_TRACKING_URI; without this variable, mlflow.db is read"
+        remedy = "start MLflow's server, or correct MLFLOW_TRACKING_URI; without this variable, restore mlflow.db"
         raise UserError(f"MLflow's records cannot be read: {format_error_line(error)}; {remedy}") from error
 
 

@@ -68,7 +68,8 @@ class Checkpoints:
             except FileNotFoundError:
                 continue
             except (ValueError, OSError) as error:
-                print(f"warning: checkpoint {path} of step {step} is not used: {error}", file=sys.stderr)
+                problem = f"checkpoint {path} of step {step} is not used: {error}"
+                print(f"warning: {problem}; training continues from an older one, or starts again", file=sys.stderr)
         return None
 
     def _read(self, path: Path) -> Checkpoint:

@@ -124,9 +124,10 @@ def _count_regions(model: str, hub_config: Any, config: dict[str, Any]) -> int:
     side, patch = tower.get("image_size"), tower.get("patch_size")
     runs_tower = "encoder" in config
     if not isinstance(side, int) or not (runs_tower or isinstance(patch, int)):
+        keys, found = ("image_size", f"{side}") if runs_tower else ("image_size and patch_size", f"{side} and {patch}")
         raise UserError(
-            f"{model}: expected whole numbers image_size and patch_size in its config, to count regions; "
-            f"got {side} and {patch}"
+            f"{model}: expected whole numbers {keys} in its config, to count regions, got {found}; give another "
+            "captioner"
         )
     if not runs_tower:
         return (side // patch) ** 2 + 1
@@ -221,7 +222,8 @@ def _get_first_set(config: Any, names: Sequence[str]) -> int:
     value = next(filter(None, (getattr(config, name, None) for name in names)), None)
     if value is None:
         raise UserError(
-            f"config.json of {config.model_type}: expected one of {', '.join(names)}; its costs are unknown"
+            f"config.json of {config.model_type}: expected one of {', '.join(names)}, found none; add one, or give "
+            "another captioner"
         )
     return int(value)
 

@@ -89,7 +89,9 @@ def list_cells(params: Mapping[str, Any]) -> list[GridCell]:
             for key, values in axes.items():
                 location = f"sweep.grid.{method}.{key}" if key in (options or {}) else "sweep.seeds"
                 if not isinstance(values, list) or not values:
-                    raise UserError(f"params.yaml: {location}: must be a list of values, as in [1, 2]")
+                    raise UserError(
+                        f"params.yaml: {location}: must be a list of values, as in [1, 2], and is {show_value(values)}"
+                    )
                 try:
                     json.dumps(values)
                 except TypeError:  # dates, bytes and sets have no JSON
@@ -160,8 +162,11 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
             raise UserError(f"{history}: a line is no JSON object ({summarise_error(error)}); {remedy}") from None
         metrics_path = cell.folder / "evaluation/metrics.json"
         metrics = read_checksummed_json(metrics_path, remedy)
-        if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
-            raise UserError(f"{metrics_path}: expected results of {cell.method} with seed {cell.seed}; {remedy}")
+        if (found := (metrics.get("method"), metrics.get("settings", {}).get("seed"))) != (cell.method, cell.seed):
+            raise UserError(
+                f"{metrics_path}: expected results of {cell.method} with seed {cell.seed}, found those of "
+                f"{show_value(found[0])} with seed {show_value(found[1])}; {remedy}"
+            )
         check_captions(metrics_path, metrics)
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})

@@ -2,7 +2,7 @@
 
 All bytes are read. `dvc status` relies on a file's size, time and inode, and does not check DVC's cache. dvc.lock is
 compared with dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a
-problem, too. A missing cached copy is none. A cell is checked where a note has digests of its files.
+problem, too. A missing cached copy is no problem. A cell is checked where a note has digests of its files.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def _find_missing_digests(lock_entries: dict[str, Any]) -> Iterator[str]:
         with Repo() as repo:
             outs = [(stage.addressing, Path(out.def_path)) for stage in repo.index.stages for out in stage.outs]
     except DvcException as error:
-        raise UserError(f"dvc.yaml or {LOCK}: cannot be read ({error}); restore it, or run make repro") from None
+        raise UserError(
+            f"{WORKFLOW} or {LOCK}: cannot be read ({error}); restore {WORKFLOW} by git checkout {WORKFLOW}, or run "
+            f"make repro, which mends {LOCK}"
+        ) from None
     for name, path in outs:
         if path.exists() and str(path) not in {out["path"] for out in _list_outputs(lock_entries.get(name))}:
             yield f"{LOCK}: has no digest of {path}, an output of {name}; run dvc repro --force --single-item {name}"
@@ -134,7 +137,10 @@ def _list_files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         for entry in json.loads(content):
             yield path / entry["relpath"], entry["md5"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{listing}: the list of the files of {path} is missing or damaged; run dvc commit") from None
+        raise UserError(
+            f"{listing}: the list of the files of {path} is missing or damaged; if it exists, remove it, then run "
+            "dvc commit"
+        ) from None
 
 
 def _compare_digest(path: Path, expected: str, description: str) -> str:

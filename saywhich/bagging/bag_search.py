@@ -106,7 +106,8 @@ def find_bags(folder: str | Path, size: int, neighbours: str, min_cosine: float,
     distinct = np.flatnonzero(duplicates < 0)
     if len(distinct) < size:
         raise UserError(
-            f"{folder}: --size {size} needs {size} distinct photos, found {len(distinct)}; give a smaller --size"
+            f"{folder}: --size {size} needs {size} distinct photos, found {len(distinct)}; give a smaller --size, "
+            "or more photos"
         )
     files = [thumbnails.files[row] for row in distinct]
     gallery = encode_gallery(encoder, files)

@@ -111,7 +111,10 @@ def calibrate_judges(
     if not np.isnan(rater_means).all():
         scores[ScoreKey("", OTHER_RATERS)] = rater_means
     if not scores:
-        raise UserError("calibrate: no judge, no references and one rating per caption; give --judge or --references")
+        raise UserError(
+            "calibrate: expected scores to compare with the ratings, found no judge, no metric that can be computed, "
+            "and no caption with two raters; give --judge or --references"
+        )
     correlations = {
         key: correlate(items.ratings, values, items.owners, len(items.files), resamples)
         for key, values in tqdm(scores.items(), desc="correlations", unit="", disable=None)
@@ -196,7 +199,8 @@ def _select_rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -
     files = list(dict.fromkeys(paths))
     if len(files) < 2:
         raise UserError(
-            f"{file}: {len(files)} of its images are photos in {images}; two or more are needed: give their folder"
+            f"{file}: expected two or more photos in {images} with ratings that count, found {len(files)}; give "
+            "the folder of its images"
         )
     return files
 

@@ -62,7 +62,7 @@ def read_pascal_50s(path: Path) -> list[CaptionChoice]:
 def _parse_choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
     rows, ballots = pairs.reshape(-1), triplets.reshape(-1)
     if not len(rows) or not len(ballots) or len(ballots) % len(rows):
-        raise ValueError(f"{len(rows)} pairs and {len(ballots)} votes")
+        raise ValueError(f"expected equally many votes for each pair, found {len(rows)} pairs and {len(ballots)} votes")
     votes_per_pair = len(ballots) // len(rows)
     for number, (row, kind) in enumerate(zip(rows, kinds.reshape(-1), strict=True)):
         image, *captions = map(_parse_text, _list_fields(row))
@@ -86,14 +86,15 @@ def _load_variables(file: Path, *names: str) -> list[np.ndarray]:
     """Return the variables `names` of a MATLAB file. Raises UserError where the file does not hold them."""
     from scipy.io import loadmat
 
-    content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", MAX_FILE_BYTES)
+    content = read_bytes(file, f"put the published {PAIRS} and {VOTES} into one folder", MAX_FILE_BYTES)
     try:
         _check_unpacked(content)
         variables = loadmat(io.BytesIO(content), variable_names=names)
         return [variables[name] for name in names]
     except Exception as error:  # a damaged file can raise any exception
         raise UserError(
-            f"{file}: holds no variables {', '.join(names)} of MATLAB ({summarise_error(error)}); get it again"
+            f"{file}: expected the variables {', '.join(names)} of MATLAB, which cannot be read "
+            f"({summarise_error(error)}); get the file again"
         ) from None
 
 
@@ -129,5 +130,5 @@ def _unwrap(value: Any) -> Any:
 def _parse_text(value: Any) -> str:
     text = _unwrap(value)
     if not isinstance(text, str):
-        raise TypeError(f"a caption is {type(text).__name__}")
+        raise TypeError(f"expected a text as caption, got {type(text).__name__}")
     return " ".join(text.split())

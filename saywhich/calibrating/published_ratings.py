@@ -1,7 +1,7 @@
 """Ratings in the files in which Flickr8k-Expert, Flickr8k-CF and Composite are published.
 
-Flickr8k: ExpertAnnotations.txt and CrowdFlowerAnnotations.txt, whose caption ids Flickr8k.token.txt resolves.
-Composite: the results of Mechanical Turk, such as 8k_correctness.csv. The readers follow the published evaluations.
+Flickr8k has ExpertAnnotations.txt and CrowdFlowerAnnotations.txt, whose caption ids Flickr8k.token.txt resolves.
+Composite has results of Mechanical Turk, such as 8k_correctness.csv. The readers follow the published evaluations.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _read_turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[st
         row, answers = FileRow(path, number), values[column + 1 :]
         if count < 1 or 2 * count > len(answers):
             columns = ", ".join([f"column {column + 1}", *header[column : column + 1]])
-            row.fail(f"an address, captions and as many ratings are expected from {columns}; correct the row")
+            found = f"found {len(answers)} values after the address"
+            row.fail(f"expected an address, captions and as many ratings from {columns}, {found}; correct the row")
         yield row, values[column].rpartition("/")[2], answers[:count], answers[count : 2 * count]
 
 

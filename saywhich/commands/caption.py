@@ -88,7 +88,9 @@ def run(options: Namespace) -> int:
     draws_samples = ranked and options.beam is None and pragmatic is None
     samples = CANDIDATES if options.samples is None and draws_samples else options.samples
     if samples is None and options.temperature is not None:
-        raise UserError(f"--temperature {options.temperature:g}: goes with samples; give --samples {CANDIDATES}")
+        raise UserError(
+            f"--temperature {options.temperature:g}: goes with samples, not a beam; give --samples {CANDIDATES}"
+        )
     if options.listener is not None and not ranked:
         raise UserError(f"--listener {options.listener}: ranks captions; give --among FOLDER or --score similarity")
     with open_outputs(options, photos) as outputs:

@@ -112,13 +112,17 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
     content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", MAX_KEY_BYTES)
     checksum, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
-        raise UserError(f"{key}: expected the bytes that `saywhich bench make` wrote, found others; {REMEDY}")
+        raise UserError(
+            f"{key}: expected the bytes that `saywhich bench make` wrote, found others; restore the key, or {REMEDY}"
+        )
     record = parse_json(body, str(key), REMEDY)
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
         raise UserError(f"{key}: expected a key of the form {FORMAT!r}, found another; {REMEDY}")
     index = folder / INDEX
     if not index.is_file() or compute_sha256(index) != record.get("index"):
-        raise UserError(f"{index}: is not the index of the benchmark of {key}; give that benchmark's folder")
+        raise UserError(
+            f"{index}: is missing, or not the index of the benchmark of {key}; give that benchmark's folder"
+        )
     for _, row in read_texts(index, ("file", "sha256"), ("file", "sha256")):
         path = resolve_inside(folder, row["file"])
         if not path.is_file() or compute_sha256(path) != row["sha256"]:

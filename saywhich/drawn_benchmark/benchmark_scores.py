@@ -111,7 +111,10 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
         else:
             captions[row_of_file[path]] += [text.lower() for text in texts]
     if not any(captions):
-        raise UserError(f"{answer_set.name}: none of its images is one of {folder}; name the files of images.parquet")
+        raise UserError(
+            f"{answer_set.name}: expected captions of the pictures in {folder}, found none; use the file names in "
+            "images.parquet"
+        )
     for each, file in zip(captions, benchmark.files, strict=True):
         if not each:
             notes.add("images without a caption, which count as missed", file)

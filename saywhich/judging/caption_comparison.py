@@ -30,7 +30,7 @@ class ScoreDifference:
 
     `p` is two-sided and Holm-adjusted over the pair's differences. `verdict` is better, worse or open; for a score
     without a better direction it is higher, lower or open. A score of the whole set of captions has no interval, no `p`
-    and the verdict "". `needed` is the number of images that would decide an open difference, or None. It
+    and the verdict "". `needed` is the number of images that would decide an open difference, or None. That number
     assumes the same difference and variance per image (`count_decisive_images`).
     """
 

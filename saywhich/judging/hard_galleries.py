@@ -43,7 +43,9 @@ def read_galleries(file: Path) -> Galleries:
     if not isinstance(content, dict) or not all(
         isinstance(others, list) and all(isinstance(name, str) for name in others) for others in content.values()
     ):
-        raise UserError(f"{file}: expected a mapping {{photo: [other photos]}} of photos' names; correct it")
+        raise UserError(
+            f"{file}: expected a mapping {{photo: [other photos]}} of names, found another form; correct it"
+        )
     return content
 
 

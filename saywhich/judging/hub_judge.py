@@ -49,7 +49,10 @@ class HubJudge:
             offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
             raise UserError(f"--judge {name}: {str(error).removeprefix(f'{source}: ')}{offline}") from None
         except ImportError as error:  # its tokenizer needs a package
-            raise UserError(f"--judge {name}: {summarise_error(error)}; pip install 'saywhich[judge]'") from None
+            raise UserError(
+                f"--judge {name}: needs a package that is not installed ({summarise_error(error)}); install it, or "
+                "run pip install 'saywhich[judge]'"
+            ) from None
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model.to(self._device)
         kind = self._model.config.model_type

@@ -232,11 +232,14 @@ def _select_judged_files(
         raise UserError(
             f"{captions.name}: {len(by_photo)} of its {len(captions.captions):,} images (the first is {example!r}) "
             f"are photos in {images} (the first is {index.files[0].name}); "
-            "two or more are needed: name files, or give --ids TABLE"
+            "two or more are needed: name the photos' files, or give --ids TABLE"
         )
     if len(files) < MIN_IMAGES:
         names = ", ".join(each.name for each in sets)
-        raise UserError(f"{names}: {len(files)} photos have a caption in each; give captions of the same photos")
+        raise UserError(
+            f"{names}: expected two or more photos with a caption in each file, found {len(files)}; give captions of "
+            "the same photos"
+        )
     return files
 
 

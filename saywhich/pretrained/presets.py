@@ -64,7 +64,7 @@ def confirm_downloads(models: list[PublishedModel], yes: bool) -> None:
         return
     if sys.stdin is None or not sys.stdin.isatty():
         print(file=sys.stderr)
-        raise UserError("nothing was downloaded: give --yes to download without a question")
+        raise UserError("nothing was downloaded, since standard input is no terminal: give --yes to download")
     try:
         answer = input()
     except EOFError:  # Ctrl-D, which leaves the cursor behind the question

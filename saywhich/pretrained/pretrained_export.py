@@ -69,7 +69,7 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
             if is_memory_error(error):
                 raise
             problem = f"transformers cannot save it ({summarise_error(error)})"
-            raise UserError(f"{name}: {problem}; fix this and export again") from None
+            raise UserError(f"{name}: {problem}; remove the cause, and export again") from None
         fields = {"name": escape_line(out.resolve().name), "source": escape_line(display_name), "base": base}
         card = CARD.format(**fields, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
         write_atomically(new_folder / "README.md", card)

@@ -101,7 +101,7 @@ def open_captioner(
     if options.model is not None:
         raise UserError("--model names a trained model, with a speaker of its own: leave out --speaker and --preset")
     if samples is None and options.top_p is not None:
-        raise UserError(f"--top-p {options.top_p:g}: goes with samples; give --samples N")
+        raise UserError(f"--top-p {options.top_p:g}: goes with samples, not a beam; give --samples N")
     batch = BATCH if options.batch is None else options.batch
     if batch < 1:
         raise UserError(f"--batch {batch}: give 1 or more")

@@ -195,9 +195,9 @@ class PretrainedSpeaker:
                 if is_memory_error(error):
                     raise
                 raise UserError(
-                    f"--speaker {self.name}: it cannot generate ({summarise_error(error)}); its processor's files may "
-                    f"not be those of its model, or --max-tokens {settings.max_tokens} may be more than "
-                    "it has positions for"
+                    f"--speaker {self.name}: it cannot generate ({summarise_error(error)}); give less than "
+                    f"--max-tokens {settings.max_tokens}, or get the model again: its processor's files may not be "
+                    "those of its model"
                 ) from None
         decoded = self.tokenizer.batch_decode(self._remove_prompt(tokens, inputs), skip_special_tokens=True)
         texts = [" ".join(text.split()) for text in decoded]

@@ -80,7 +80,7 @@ class CaptionReward:
             column_names = ", ".join(sorted(columns)) or "none"
             raise UserError(
                 f"reward: no column {self.column!r} with a photo per completion (columns: {column_names}); "
-                "give another column"
+                "correct it, or name another by column=NAME"
             )
         if not completions:
             return []

@@ -299,7 +299,8 @@ def test_the_command_writes_copies(photos, model_option, capsys):
     assert main(["caption", "a.jpg", "more", *model_option, "--xmp", str(out)]) == 0
     (out / "a.jpg").write_bytes(make_photo("JPEG"))
     assert main(["caption", "a.jpg", *model_option, "--xmp", str(out)]) == 1
-    assert "a.jpg: is another photo and is not replaced; give another folder to --xmp" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "a.jpg: expected a copy of a.jpg, found another file; give another folder to --xmp" in error
     assert (out / "a.jpg").read_bytes() == make_photo("JPEG")
 
 

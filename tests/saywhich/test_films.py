@@ -99,7 +99,7 @@ def test_a_film_that_is_missing_or_broken_is_reported_in_one_line(trained_model,
     model = saywhich.load(trained_model)
     Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
     for name, message in (
-        ("no.gif", "no.gif: no such photo"),
+        ("no.gif", "no.gif: no such photo or film; correct its path"),
         ("broken.gif", "broken.gif: the file cannot be decoded"),
     ):
         with pytest.raises(UserError, match=message) as error:

@@ -77,10 +77,10 @@ def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listen
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--temperature", "0.3"], "--temperature 0.3: goes with samples; give --samples 20"),
+        (["--temperature", "0.3"], "--temperature 0.3: goes with samples, not a beam; give --samples 20"),
         (
             ["--score", "similarity", "--beam", "3", "--temperature", "0.3"],
-            "--temperature 0.3: goes with samples; give --samples 20",
+            "--temperature 0.3: goes with samples, not a beam; give --samples 20",
         ),
         (["--score", "margin"], "--score margin: needs photos to compare with; give --among FOLDER"),
         (

@@ -138,8 +138,9 @@ class _Reader:
         for number, entry in enumerate(rounds, start=1):
             round_position = replace(position, round=number)
             numbers = (*entry["answer_options"], entry["gt_index"], entry["answer"], entry["question"])
-            if any(type(number) is not int for number in numbers):
-                round_position.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
+            if wrong := [number for number in numbers if type(number) is not int]:
+                names = "`answer_options`, `gt_index`, `answer` and `question`"
+                round_position.fail(f"{names} must be whole numbers, not {show_json(wrong[0])}")
             options, truth_index = np.array(entry["answer_options"], np.int64), entry["gt_index"]
             self._check_number("options", len(options), round_position)
             if not 0 <= truth_index < len(options):
@@ -157,7 +158,7 @@ class _Reader:
             truth.append(truth_index)
             kind, refers = entry.get("kind", ""), entry.get("refers", "")
             if not isinstance(kind, str) or not isinstance(refers, str):
-                round_position.fail("`kind` and `refers` must be texts")
+                round_position.fail(f"`kind` and `refers` must be texts, not {show_json(kind)} and {show_json(refers)}")
             annotations.append((kind, refers))
         self.images.append(image)
         self.captions.append(make_caption(dialog["caption"], None, position).words)
@@ -172,7 +173,8 @@ class _Reader:
         if expected is None:
             self.expected = replace(self.expected, **{key: number})
         elif number != expected:
-            position.fail(f"{number} {key}, and {expected} are expected (prepare.dialogs.{key})")
+            source = f"prepare.dialogs.{key}, or the first dialog's number where that is null"
+            position.fail(f"{number} {key}, and {expected} are expected ({source})")
 
     def _read_relevance(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
@@ -183,9 +185,8 @@ class _Reader:
                 row, round_index = rows.get(str(entry["image_id"])), entry["round_id"] - 1
                 scores = entry.get("gt_relevance", entry.get("relevance"))
                 if row is None or not 0 <= round_index < len(self.rounds[row][2]):
-                    position.fail(
-                        f"no round {entry['round_id']} of image {entry['image_id']} is in this split; correct the entry"
-                    )
+                    missing = f"no round {show_json(entry['round_id'])} of image {show_json(entry['image_id'])}"
+                    position.fail(f"{missing} is in this split; correct the entry")
                 if len(scores) != len(self.rounds[row][1][round_index]):
                     option_count = len(self.rounds[row][1][round_index])
                     position.fail(f"{len(scores)} numbers of relevance for {option_count} options; give one per option")

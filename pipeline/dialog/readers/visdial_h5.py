@@ -247,7 +247,8 @@ def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Pat
         required = getattr(expected, key)
         if required not in (None, number):
             raise UserError(
-                f"{path}: opt_{name} has {number} {key}, and {required} are expected (prepare.dialogs.{key})"
+                f"{path}: opt_{name} has {number} {key}, and {required} are expected (prepare.dialogs.{key}, or the "
+                "first split's number where that is null); correct the key or the file"
             )
     return ExpectedDialog(**found)
 

@@ -10,7 +10,7 @@ from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, ch
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
-CLEAR = 2.0  # standard errors
+SIGNIFICANCE = 2.0  # in standard errors; a bias above it differs from 0
 
 
 def build_trained_table(results: Mapping[str, Any]) -> Table:
@@ -70,11 +70,11 @@ def _show_setting(key: str, row: Mapping[str, Any]) -> str | None:
 
 def _show_bias(row: Mapping[str, Any]) -> str:
     bias, error = row["bias"], row["bias_error"]
-    is_clear = bias > CLEAR * error
+    is_clear = bias > SIGNIFICANCE * error
     return (
         f"{format_number(bias, 2)}±{format_number(error, 2)}"
         if is_clear
-        else f"<{format_number(bias + CLEAR * error, 2)}"
+        else f"<{format_number(bias + SIGNIFICANCE * error, 2)}"
     )
 
 

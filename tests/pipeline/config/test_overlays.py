@@ -260,7 +260,7 @@ def test_no_comment_of_a_file_is_lost(path):
         ("{seed: 2}\n", 'new.yaml: expected a mapping of sections, got {"seed": 2}; write one key per line'),
         ("- seed\n", 'new.yaml: expected a mapping of sections, got ["seed"]; write one key per line'),
         ("null\n", "new.yaml: expected a mapping of sections, got null; write one key per line"),
-        ("train: [1\n", "new.yaml, line 2, column 1: "),
+        ("train: [1\n", "new.yaml, line 2, column 1: cannot be read as YAML ("),
         (
             "replace: [trian]\n",
             "new.yaml: replace: trian must be a section of this layer and of an earlier one; did you mean train?",
@@ -275,14 +275,20 @@ def test_no_comment_of_a_file_is_lost(path):
         ("profiles:\n  large_both: {methods: both}\n", "profiles: large_both is in another file, too; rename it"),
         ("profiles:\n  large: {methods: both}\n", "new.yaml: profiles: large is in another file, too; rename it"),
         ("profiles:\n  1: {methods: [both]}\n", "profiles: 1: expected {data: …, methods: …"),
-        ("profiles: {new: {methods: both}}\n", "new.yaml: profiles: write its keys one per line, below it"),
-        ("variants:\n  new_one: {seed: 2}\n", "new.yaml: variants: new_one: write its keys one per line"),
+        (
+            "profiles: {new: {methods: both}}\n",
+            "new.yaml: profiles: expected one key per line below it, got another value",
+        ),
+        ("variants:\n  new_one: {seed: 2}\n", "new.yaml: variants: new_one: expected one key per line below it, got"),
         ("extends: [large, larger]\n", "new.yaml: extends: expected one name, got large, larger; keep one"),
-        ("extends:\n  large\n", "new.yaml: extends: expected a name, or names in brackets, on the line of the key"),
+        (
+            "extends:\n  large\n",
+            "new.yaml: extends: expected a name, or names in brackets, on the line of the key, got lines below it",
+        ),
         ("replace:\n- train\ntrain:\n  rate: 1\n", "new.yaml: replace: expected a name, or names in brackets"),
         (
             "variants:\n  new_one:\n    extends: large_short\nprofiles:\n  new: {data: new_one}\n",
-            "new.yaml: new_one: extends: large_short is no other variant",
+            "new.yaml: new_one: extends: large_short is no other variant of this file; allowed: nothing",
         ),
     ],
 )

@@ -26,8 +26,8 @@ def get_load_error(path: Path) -> str:
         ("train:\n\tepochs: 1\n", "line 2, column 1: a tab; indent with blanks"),
         ("- seed\n", "must be a mapping"),
         ("", "must be a mapping"),
-        ("seed: [1\n", "line 2, column 1: "),
-        ("seed: 1: 2\n", "line 1, column 8: "),
+        ("seed: [1\n", "line 2, column 1: cannot be read as YAML ("),
+        ("seed: 1: 2\n", "line 1, column 8: cannot be read as YAML (mapping values are not allowed here); correct it"),
         (f"? 0x{'f' * 5000}\n: 1\n", "a whole number of about 6666 digits is too large"),
     ],
 )

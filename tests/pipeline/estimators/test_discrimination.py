@@ -42,7 +42,7 @@ def test_the_loss_is_the_cross_entropy_of_both_classes_and_the_accuracy_the_shar
     human_loss = sum(log(1 + exp(-odds)) for odds in range(-2, 6)) / 8
     assert float(loss) == pytest.approx((human_loss + log(1 + exp(-0.5))) / 2)
     assert float(report["accuracy"]) == (5 + 8) / 16  # five human captions have positive log-odds
-    assert float(report["people"]) == pytest.approx(sum(1 / (1 + exp(-odds)) for odds in range(-2, 6)) / 8)
+    assert float(report["human"]) == pytest.approx(sum(1 / (1 + exp(-odds)) for odds in range(-2, 6)) / 8)
     assert float(report["others"]) == pytest.approx(1 / (1 + exp(0.5)))
 
 
@@ -99,7 +99,7 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
     initial = make_reward_models().human_probability(generated, toy.batch()).mean()
     assert logged["naturalness/score"] == pytest.approx(float(updated))
     assert abs(float(updated - initial)) > 1e-3
-    assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
+    assert {"discriminator/accuracy", "discriminator/human", "discriminator/gradient_norm"} <= logged.keys()
 
 
 def test_a_discriminator_has_its_own_learning_rate(toy):

@@ -159,7 +159,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
     _, columns = make_evaluation(prepared_data, store, {"own": judge}, rerank=reranker, no_repeat=1).evaluate_split(
         speaker, "val"
     )
-    reranked = reranker.captions(
+    reranked = reranker.generate(
         speaker, iterate_sequentially(prepared_data, store, rows, 8), prepared_data.vocabulary, CPU, 1
     )
     assert columns["caption"] == [prepared_data.vocabulary.decode(row) for row in reranked.tokens[:, 0].tolist()]

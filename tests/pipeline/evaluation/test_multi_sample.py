@@ -23,7 +23,7 @@ def test_sets_belong_to_their_images_best_first_and_are_reproducible(toy):
     speaker, vocabulary = toy.agents(dropout=0.5).speaker, Vocabulary(tuple("abcdefghijkl"))
     with torch.no_grad():
         speaker.logit.bias[vocabulary.unk] += 5
-    sets = MultiSample(samples=3, beams=4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU)
+    sets = MultiSample(samples=3, beams=4).generate(speaker, lambda: [toy.batch()], vocabulary, CPU)
     assert {name: [len(one) for one in each] for name, each in sets.items()} == {
         "samples": [3] * 8, "beams": [4] * 8
     }  # fmt: skip
@@ -34,7 +34,7 @@ def test_sets_belong_to_their_images_best_first_and_are_reproducible(toy):
         "expected captions without UNK"
     )
     assert all(len(set(one)) == 4 for one in sets["beams"])
-    assert MultiSample(3, 4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
+    assert MultiSample(3, 4).generate(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
 
 
 def test_samples_depend_on_the_number_of_the_batch_alone(toy):

@@ -62,7 +62,7 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
     vocabulary = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def measure_recall(samples):
-        captions = Reranker(Reranking(samples), ImageNumberJudge()).captions(
+        captions = Reranker(Reranking(samples), ImageNumberJudge()).generate(
             speaker, [batch], vocabulary, torch.device("cpu")
         )
         assert captions.tokens.shape == (8, 1, 6)
@@ -77,7 +77,7 @@ def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
 
     def generate_tokens(temperature):
         reranker = Reranker(Reranking(2, temperature), ImageNumberJudge())
-        return reranker.captions(speaker, [toy.batch()], vocabulary, torch.device("cpu")).tokens
+        return reranker.generate(speaker, [toy.batch()], vocabulary, torch.device("cpu")).tokens
 
     tempered, plain = generate_tokens(0.125), generate_tokens(1.0)
     speaker.divide_logits(0.125)  # division by a power of two is exact
@@ -101,7 +101,7 @@ def test_by_similarity_other_images_do_not_count(toy):
 
     def choose_parities(score):
         reranker = Reranker(Reranking(200, score=score), ParityJudge())
-        captions = reranker.captions(speaker, [toy.batch()], vocabulary, torch.device("cpu"))
+        captions = reranker.generate(speaker, [toy.batch()], vocabulary, torch.device("cpu"))
         return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
 
     assert set(choose_parities("margin")) == {1}

@@ -47,7 +47,11 @@ def test_a_validation_judge_ranks_the_vectors_of_the_splits_images(toy):
 
 
 @pytest.mark.parametrize(
-    ("word", "message"), [(0, "gives the same caption to all 8 images"), (3, "do not end before 6 words")]
+    ("word", "message"),
+    [
+        (0, "images of the validation split: it has collapsed; if this stays so, lower its learning rate"),
+        (3, "do not end before 6 words; if this stays so, train longer"),
+    ],
 )
 def test_a_constant_or_endless_speaker_gives_a_warning(toy, capsys, word, message):
     agents = toy.agents()
@@ -80,7 +84,8 @@ def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(caps
         _warn_of_collapse(torch.tensor([endless] * count + [ended] * (8 - count)))
     assert MIN_COUNT <= 8
     assert capsys.readouterr().err == (
-        "warning: 5 of 8 captions of the validation split do not end before 4 words\n"
+        "warning: 5 of 8 captions of the validation split do not end before 4 words; if this stays so, train longer, "
+        "or raise prepare.max_words\n"
     )  # fmt: skip
 
 

@@ -179,7 +179,7 @@ def test_siglip_reads_its_tokenizer_from_the_hubs_cache_or_reports_it_in_one_lin
     model = open_clip.create_model("ViT-B-16-SigLIP", **small)
     save_file(model.state_dict(), tmp_path / "siglip.safetensors")
     network = ClipNetwork(NetworkSettings("open_clip/ViT-B-16-SigLIP", 32, str(tmp_path / "siglip.safetensors"), small))
-    line = r"^the tokenizer of ViT-B-16-SigLIP, timm/ViT-B-16-SigLIP, is not on this machine and cannot be fetched"
+    line = r"^the tokenizer of ViT-B-16-SigLIP, timm/ViT-B-16-SigLIP, cannot be read from the hub's cache or fetched"
     with pytest.raises(UserError, match=line) as error:
         network.encode_text(["a red ball"])
     assert "\n" not in str(error.value)

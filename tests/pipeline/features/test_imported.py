@@ -198,7 +198,7 @@ def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):
     found = import_store(tmp_path / "out", settings, max_regions=6).read(np.array([2]))[1][0]
     np.testing.assert_array_equal(found[4], round_to_half(grids[2][1, 1]))
     error = catch_import_error(tmp_path / "cut", settings, max_regions=4)
-    assert "391895.npz: expected at most 4 regions, found a grid of 2×3 cells; set max_regions to 6" in error
+    assert "391895.npz: expected at most 4 regions, found a grid of 2×3 cells; set imported.max_regions to 6" in error
 
 
 def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):

@@ -124,7 +124,12 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
             {"global_pool": "nonsense"},
             f"the network {SMALL} does not accept {{'global_pool': 'nonsense'}} .*; remove or",
         ),
-        (f"{SMALL}.nonsense", 64, {}, f"features.network: Invalid pretrained tag .nonsense. for {SMALL}; see timm"),
+        (
+            f"{SMALL}.nonsense",
+            64,
+            {},
+            f"features.network: Invalid pretrained tag .nonsense. for {SMALL}; name one of timm",
+        ),
         (SMALL, 0, {}, f"features.image_size: the network {SMALL} cannot process an image of 0×0 pixels"),
     ],
 )
@@ -194,7 +199,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
         (
             "torchvision/mobilenet_v2",
             {},
-            "mobilenet_v2 of torchvision does not end in a map that is averaged; see timm",
+            "mobilenet_v2 of torchvision does not end in a map that is averaged; name another network",
         ),
     ],
 )

@@ -263,7 +263,7 @@ def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samp
 def test_psst_refuses_a_retriever_of_texts(toy, rewards):
     text_retriever = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
     assert not text_retriever.differentiable
-    with pytest.raises(UserError, match="psst_wtf: expected a retriever that encodes distributions"):
+    with pytest.raises(UserError, match=r"psst_wtf: expected a retriever that .*; set retriever.model to a listener"):
         psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=text_retriever), lam=0.3)
 
 

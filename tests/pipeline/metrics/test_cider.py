@@ -219,14 +219,14 @@ def test_invalid_inputs_are_reported_in_one_line():
         ([[[1]], []], 2, "row 1 has no reference"),
         ([[[1]], [[3, 0]]], 2, "id 0 in caption 0 of image row 1"),
         ([[[1], [2, 32768]]], 2, "id 32768 in caption 1 of image row 0"),
-        ([[[1]]], 1, "do not come from 1 images"),
+        ([[[1]]], 1, "expected sorted n-grams, and for each a count of at most 1 images"),
         ([[[]]], 2, "expected words in at least one"),
         ([], 2, "expected words in at least one"),
     ):
         with pytest.raises(UserError, match=message) as raised:
             CiderD.build(references, keys, counts, images)
         assert "\n" not in str(raised.value)
-    with pytest.raises(UserError, match="3 n-grams with 3 counts of at most 1 do not come from 2 images"):
+    with pytest.raises(UserError, match="at most 2 images, found 3 n-grams with 3 counts of at most 1, or another"):
         CiderD.build([[[1]]], np.array([1, 1, 1]), np.array([1, 1, 1]), 2)
     scorer = CiderD.build([[[1]]], keys, counts, 2)
     with pytest.raises(UserError, match="32767"):

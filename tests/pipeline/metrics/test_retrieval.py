@@ -219,7 +219,7 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(block
     vectors[5] = vectors[7]  # equal images are each other's nearest, and not their own
     assert find_nearest_images(vectors, gallery, (1,))[[5, 7]].tolist() == [[7], [5]]
     with pytest.raises(
-        UserError, match=r"hard_negative_ranks: expected ranks up to 18, .* got 19; lower the largest rank"
+        UserError, match=r"^retriever.hard_negative_ranks: expected ranks up to 18, .* got 19; lower the largest rank"
     ):
         find_nearest_images(vectors, gallery, (19,))
 

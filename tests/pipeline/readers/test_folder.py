@@ -157,7 +157,11 @@ MISTAKES = {
         GOOD + "001.png,A cat,train\n001.png,A  cat,train\n",
         "row 7: .* same caption at row 6",
     ),
-    "missing": ("c.csv", GOOD + "trip/x.png,a cat,val\n", r'c.csv, row 6: the image "trip/x.png" is missing in /'),
+    "missing": (
+        "c.csv",
+        GOOD + "trip/x.png,a cat,val\n",
+        r'c.csv, row 6: the image "trip/x.png" is missing in /.*; put it there',
+    ),
     "long name": ("c.csv", GOOD + '"' + 300 * "x" + '\n",a cat,val\n', r"c.csv, row 6: the image .* is missing in"),
     "a comma": (
         "c.csv",
@@ -246,7 +250,7 @@ def test_a_missing_table_a_missing_column_and_values_other_than_texts_are_report
     with pytest.raises(UserError, match=r"none.csv: the table is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "captoin": ["a cat"]}), folder / "c.parquet")
-    with pytest.raises(UserError, match=r'c.parquet, row 1: a column caption is needed; there are "file", "captoin"$'):
+    with pytest.raises(UserError, match=r'c.parquet: a column caption is needed; there are "file", "captoin"$'):
         check_corpus(read_folder(folder / "c.parquet", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c.parquet: the column caption must hold texts, not list"):

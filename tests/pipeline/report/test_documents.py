@@ -121,7 +121,8 @@ def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
     for arguments in ([], ["--check"]):
         status, (line,) = update(capsys, *arguments)
         assert status == 2
-        assert line.startswith("README.md, line 11: results/small.json records another figure than docs/curve.png")
+        expected = "results/small.json records the figure docs/curve.png, which is missing or has changed: restore it"
+        assert line.startswith(f"README.md, line 11: {expected}")
 
 
 def test_columns_are_in_the_requested_order_and_only_requested_rows_are_shown(root):
@@ -241,7 +242,7 @@ def test_provenance_is_one_line(root):
         ("large | Recall", "results/large.json is missing; make record PROFILE=large writes it"),
         ("smal | Words", "results/smal.json is missing; did you mean small? make record PROFILE=smal writes it"),
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
-        ("small | Wor", "results/small.json has 3 tables “Wor”; there are: Words; Words, all; Work"),
+        ("small | Wor", "results/small.json has 3 tables that begin with “Wor”; name one of Words; Words, all; Work"),
         ("small | figure: rho", "results/small.json has no figure “rho”; there are: curve"),
         ("small | Words | columns: λ", "results/small.json has no “λ” in that table; there are: Method; n; Luo et al."),
         (
@@ -252,7 +253,10 @@ def test_provenance_is_one_line(root):
             "small | Words | cells: n",
             "results/small.json cannot be shown with “cells”: a table takes columns:, rows: and else:",
         ),
-        ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
+        (
+            "small",
+            "results/small.json has 4 tables that begin with “”; name one of Recall at 10; Words; Words, all; Work",
+        ),
     ],
 )
 def test_an_invalid_request_is_reported_in_one_line_and_nothing_is_written(root, capsys, request_text, message):

@@ -166,7 +166,7 @@ def test_missing_and_unreadable_files_are_named(world):
     results, views = read(world)
     for n in range(12):
         (world.images / f"{n}.jpg").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"\d\.jpg: the image cannot be read"):
+    with pytest.raises(UserError, match=r"\d\.jpg: the image or film cannot be read \(.*\); restore it or prepare"):
         make_gallery(results, views, world.prepared, world.images, SETTINGS)
     (world.sweep / "captions.parquet").unlink()
     with pytest.raises(UserError, match=r"captions\.parquet: no such file"):

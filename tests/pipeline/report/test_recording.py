@@ -129,7 +129,7 @@ def test_two_tables_of_one_title_are_refused(root, capsys):
     (root / "data" / "report" / "tables.md").write_text(format_markdown([TABLE, other, TABLE], ""), encoding="utf-8")
     assert command.main(["small"]) == 2
     error = capsys.readouterr().err
-    assert "two tables have the title 'Results at the chosen λ, 5 images'; values of report.cider_levels" in error
+    assert "two tables have the title 'Results at the chosen λ, 5 images'; rename one, or give values of" in error
     assert not (root / "results" / "small.json").exists()
 
 
@@ -166,7 +166,8 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
         ("benchmarks", "data/benchmarks has no tables; make bench writes them"),
         (
             "small",
-            "params.yaml differs from the profile small, so data/report belongs to another run; run the profile first",
+            "params.yaml differs from the profile small, so data/report belongs to another run; run make repro "
+            "PROFILE=small first",
         ),
     ],
 )
@@ -194,7 +195,7 @@ def test_a_figure_with_photos_is_not_published(root, capsys):
 
 def test_a_missing_figure_is_reported(root):
     (root / "data" / "report" / "curve.png").unlink()
-    with pytest.raises(UserError, match=r"curve\.png is missing; a document shows it as docs/small_curve\.png"):
+    with pytest.raises(UserError, match=r"curve\.png is missing; a document shows it as docs/small_curve\.png: run"):
         write_record(root, "small", ["curve"], compose_profile_text)
 
 

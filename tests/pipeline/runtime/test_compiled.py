@@ -151,4 +151,5 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
         folder, printed = find_cache_folder(**variables)
         assert folder == "None"
         assert printed.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
+        assert printed.endswith("; correct this, or set NUMBA_CACHE_DIR to a private folder\n")
         assert printed.count("\n") == 1

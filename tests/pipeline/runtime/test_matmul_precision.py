@@ -104,6 +104,7 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     printed = capsys.readouterr().err
     refusal = f"warning: the choice of a library for matrix products is not kept: others can write to {cache}"
     assert printed.startswith(refusal)
+    assert printed.endswith("; correct this, or set XDG_CACHE_HOME to a private folder\n")
     assert printed.count("\n") == 1
 
 
@@ -118,7 +119,9 @@ def test_the_environment_variable_decides(cache, monkeypatch):
     assert matmul_precision.get_current_precision() == "high"
     assert torch.backends.cudnn.rnn.fp32_precision == "tf32"
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "fast")
-    with pytest.raises(UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium"):
+    with pytest.raises(
+        UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium; set it to one of"
+    ):
         matmul_precision.choose_precision(make_large_layers(), CPU)
 
 

@@ -33,5 +33,7 @@ def test_a_wrong_value_is_described_in_one_line(value, line):
 def test_every_list_or_mapping_counts_as_a_level_of_nesting(innermost):
     levels = MAX_DEPTH - innermost.count("{")
     parse_json("[" * levels + innermost + "]" * levels, "a.json", "again")
-    with pytest.raises(UserError, match=rf"^a\.json: not JSON \(nested more than {MAX_DEPTH} levels deep\); again$"):
+    with pytest.raises(
+        UserError, match=rf"^a\.json: not JSON that can be read \(nested more than {MAX_DEPTH} levels deep\); again$"
+    ):
         parse_json("[" * (levels + 1) + innermost + "]" * (levels + 1), "a.json", "again")

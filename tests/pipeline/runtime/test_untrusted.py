@@ -14,7 +14,7 @@ from pipeline.runtime.untrusted import read_dataset, read_npy, require_plain_fil
 
 @pytest.mark.parametrize("name", ["../x.jpg", "a/../../x.jpg", "/etc/passwd", "C:\\x.jpg", "a\\..\\..\\x.jpg", "a\0b"])
 def test_a_name_that_leads_outside_is_refused(tmp_path, name):
-    with pytest.raises(UserError, match="leads outside"):
+    with pytest.raises(UserError, match=r"leads outside .*, is absolute or has a part \.\.; put the file itself"):
         resolve_inside(tmp_path, name)
 
 
@@ -30,7 +30,7 @@ def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
     assert resolve_inside(tmp_path / "images", "b.jpg").exists()
     assert resolve_inside(tmp_path / "linked", "part/a.jpg").exists()
     for name in ("c.jpg", "all/secret.jpg"):
-        with pytest.raises(UserError, match="leads outside"):
+        with pytest.raises(UserError, match=r"leads outside .*, is absolute or has a part \.\.; put the file itself"):
             resolve_inside(tmp_path / "images", name)
 
 

@@ -77,5 +77,5 @@ def test_spice_without_its_parser_is_refused_in_one_line(toy, monkeypatch):
 
 
 def test_a_reward_without_weights_is_refused(toy):
-    with pytest.raises(UserError, match="reward: no metric has a weight"):
+    with pytest.raises(UserError, match="reward: no metric has a weight other than 0; set one"):
         mix_metrics({"METEOR": 0}, toy.cider, FixedTextScorer())

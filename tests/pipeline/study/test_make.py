@@ -169,7 +169,9 @@ def test_prolific_has_a_page_and_a_code_for_each_rater(made_study):
 
 def test_a_study_without_captions_of_the_test_split_is_reported_in_one_line(finished_run, tmp_path, monkeypatch):
     monkeypatch.setattr(make, "read_captions", lambda *_: [{}])
-    with pytest.raises(UserError, match=r"expected captions of two or more test images, found 0"):
+    with pytest.raises(
+        UserError, match=r"expected captions of two or more test images, found 0; evaluate the split test"
+    ):
         finished_run.make(tmp_path, DESIGN)
     assert not list(tmp_path.iterdir())
 

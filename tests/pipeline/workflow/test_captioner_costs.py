@@ -98,7 +98,7 @@ def test_an_image_size_that_is_no_whole_number_is_reported(tmp_path):
 def test_a_decoder_without_a_number_of_layers_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(captioner_costs, "LAYER_COUNTS", ("depth", "blocks"))
     write_captioner("blip", tmp_path)
-    with pytest.raises(UserError, match=r"expected one of depth, blocks; its costs are unknown"):
+    with pytest.raises(UserError, match=r"expected one of depth, blocks, found none; add one"):
         read_size(str(tmp_path), 6, None)
 
 

@@ -112,10 +112,10 @@ def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
 
 def test_missing_seeds_are_reported_at_their_key():
     params = {"methods": {"a": {}}, "sweep": {"grid": {"a": {}}}}
-    with pytest.raises(UserError, match=r"sweep\.seeds: must be a list of values, as in \[1, 2\]"):
+    with pytest.raises(UserError, match=r"sweep\.seeds: must be a list of values, as in \[1, 2\], and is \[\]"):
         grid_cells.list_cells(params)
     params["sweep"] = {"seeds": [1], "grid": {"a": {"seed": 3}}}
-    with pytest.raises(UserError, match=r"sweep\.grid\.a\.seed: must be a list"):
+    with pytest.raises(UserError, match=r"sweep\.grid\.a\.seed: must be a list of values, .*, and is 3"):
         grid_cells.list_cells(params)
 
 

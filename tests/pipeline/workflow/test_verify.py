@@ -111,7 +111,8 @@ def test_a_damaged_list_of_a_folder_hides_no_other_damage(folder, capsys):
         (folder / "data/one.txt").write_bytes(b"xne\n")
         assert verify.main() == 1
         printed = capsys.readouterr().out
-        assert f"{listing.relative_to(folder)}: the list of the files of data/many is missing or damaged" in printed
+        line = "the list of the files of data/many is missing or damaged; if it exists, remove it"
+        assert f"{listing.relative_to(folder)}: {line}" in printed
         assert "data/one.txt: has changed" in printed
     finally:
         listing.write_bytes(content)

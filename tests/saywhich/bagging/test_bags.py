@@ -86,7 +86,7 @@ def test_hidden_characters_of_names_are_written_as_escapes(photos, name, shown):
     ("options", "message"),
     [
         ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
-        ({"size": 8}, "photos: --size 8 needs 8 distinct photos, found 7; give a smaller --size"),
+        ({"size": 8}, "photos: --size 8 needs 8 distinct photos, found 7; give a smaller --size, or more photos"),
         ({"max_bags": 0}, "--max-bags 0: give 1 or more"),
         ({"min_cosine": 1.5}, "--min-cosine 1.5: give a cosine, −1 … 1"),
     ],

@@ -241,7 +241,10 @@ def test_json_of_another_form_is_refused(folder, change):
         ("image,caption,rating\na,red,good\n", 'row 2: the rating is "good", and a number is expected'),
         ("caption,rating\nred,1\n", "row 2: names no image; name it in the column file or image"),
         ("image,caption,rating\na,red,1\nb,red,1\n", "2 ratings, all of one value; two values or more are needed"),
-        ("image,caption,rating\na,red,1\na,green,2\n", "1 of its images are photos in photos; two or more are needed"),
+        (
+            "image,caption,rating\na,red,1\na,green,2\n",
+            "expected two or more photos in photos with ratings that count, found 1; give the folder of its images",
+        ),
     ],
 )
 def test_ratings_that_cannot_be_read_are_refused(folder, table, message):

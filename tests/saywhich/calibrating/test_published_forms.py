@@ -168,7 +168,9 @@ def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
 def test_composite_with_other_columns_is_refused(folder):
     text = format_composite(range(3)).replace(";5;1;2\n", ";5;1\n")
     (folder / "8k_correctness.csv").write_text(text)
-    with pytest.raises(UserError, match=r"8k_correctness.csv, row 2: an address, captions and as many ratings are"):
+    with pytest.raises(
+        UserError, match=r"8k_correctness.csv, row 2: expected an address, captions and as many ratings"
+    ):
         calibrate("8k_correctness.csv")
 
 
@@ -176,7 +178,10 @@ def test_composite_with_other_columns_is_refused(folder):
     ("text", "message"),
     [
         ("HITId,url\rx,http://host/a.png\r", "t.csv: not a CSV table"),
-        ("HITId,b\nx,y,http://host/a.png,red,blue\n", "t.csv, row 2: .* are expected from column 3; correct the row$"),
+        (
+            "HITId,b\nx,y,http://host/a.png,red,blue\n",
+            "t.csv, row 2: expected .* from column 3, found 2 values after .*; correct the row$",
+        ),
     ],
 )
 def test_a_damaged_composite_file_is_refused(folder, text, message):
@@ -281,7 +286,9 @@ def test_invalid_files_of_matlab_are_refused(folder, monkeypatch):
     write_pascal_50s(folder, PAIRS)
     good = (folder / "pair_pascal.mat").read_bytes()
     (folder / "pair_pascal.mat").write_bytes(good[: len(good) // 2])
-    with pytest.raises(UserError, match=r"pair_pascal.mat: holds no variables new_input, category of MATLAB"):
+    with pytest.raises(
+        UserError, match=r"pair_pascal.mat: expected the variables new_input, category of MATLAB, which cannot"
+    ):
         calibrate("pair_pascal.mat")
     packed = zlib.compress(bytes(2**20), 9)
     bomb = good[:128] + struct.pack("<II", 15, len(packed)) + packed
@@ -291,17 +298,18 @@ def test_invalid_files_of_matlab_are_refused(folder, monkeypatch):
         calibrate("pair_pascal.mat")
     write_pascal_50s(folder, PAIRS[:3])
     (folder / "pair_pascal.mat").write_bytes(good)
-    with pytest.raises(UserError, match=r"are not the files of Pascal-50S \(7 pairs and 12 votes\)"):
+    uneven = r"\(expected equally many votes for each pair, found 7 pairs and 12 votes\)"
+    with pytest.raises(UserError, match=rf"are not the files of Pascal-50S {uneven}"):
         calibrate("pair_pascal.mat")
     for wrong, reason in (
-        ([], "0 pairs and 0 votes"),
+        ([], "expected equally many votes for each pair, found 0 pairs and 0 votes"),
         ([*PAIRS[:1], ("a.png", ("red", "blue"), 4, 7)], "pair 2 is of the kind 7, not 1 to 4"),
     ):
         write_pascal_50s(folder, wrong)
         with pytest.raises(UserError, match=rf"are not the files of Pascal-50S \({reason}\)"):
             calibrate("pair_pascal.mat")
     (folder / "consensus_pascal.mat").unlink()
-    with pytest.raises(UserError, match=r"consensus_pascal.mat: missing.*put pair_pascal.mat and consensus_pascal.mat"):
+    with pytest.raises(UserError, match=r"consensus_pascal.mat: missing.*put the published pair_pascal.mat and cons"):
         calibrate("pair_pascal.mat")
     with pytest.raises(UserError, match=r"Pascal-50S has references of its own; leave --references out"):
         calibrate("pair_pascal.mat", references="Flickr8k.token.txt")

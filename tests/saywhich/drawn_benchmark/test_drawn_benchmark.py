@@ -213,7 +213,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
         (["make", str(tmp_path / "c"), "--secret", "-1"], "--secret: give a whole number from 0 to 2^63"),
         (["make", str(tmp_path / "c"), "--key", str(tmp_path / "c/key")], "would lie in the folder"),
         (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "none")], "missing"),
-        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the index of"),
+        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "or not the index of"),
     ):
         assert main(["bench", *command]) == 2
         assert message in (line := capsys.readouterr().err)
@@ -256,4 +256,4 @@ def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
         assert "key: its facts do not describe drawn scenes (" in provoke_error(scenes=[first | change, *rest])
     assert "its facts do not describe" in provoke_error(scenes=7)
     assert "its facts do not describe" in provoke_error(difficulty="3")
-    assert "images.parquet: is not the index of the benchmark of" in provoke_error(index=None)
+    assert "images.parquet: is missing, or not the index of the benchmark of" in provoke_error(index=None)

@@ -66,7 +66,7 @@ def run_failing_caption(capsys, *arguments):
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
-        (["--speaker", "blip", "--top-p", "0.5"], "--top-p 0.5: goes with samples; give --samples N"),
+        (["--speaker", "blip", "--top-p", "0.5"], "--top-p 0.5: goes with samples, not a beam; give --samples N"),
         (["--speaker", ""], "--speaker is empty: name a model, or leave the option out"),
         (["--speaker", "blip", "--among", ".", "--listener", ""], "--listener is empty: name a model, or leave"),
         (["--speaker", "./blap"], "--speaker ./blap: no such folder; give a folder, or a name of the Hugging Face"),
@@ -166,7 +166,8 @@ def test_a_part_that_timm_would_fetch(folder, capsys):
     config = json.loads(Path("idefics3/config.json").read_text())
     part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
     change_json(Path("idefics3/config.json"), vision_config=part)
-    assert "has model_type, which loads code or unchecked files" in run_failing_caption(capsys, "--speaker", "idefics3")
+    line = "has model_type timm_wrapper, which loads code or unchecked files; give another model"
+    assert line in run_failing_caption(capsys, "--speaker", "idefics3")
 
 
 def test_a_chat_model_without_a_template(folder, capsys):
@@ -199,7 +200,9 @@ def test_bad_values_in_a_model_s_files(folder, capsys):
     )
     config = json.loads(Path("blip/config.json").read_text())
     change_json(Path("blip/config.json"), text_config=config["text_config"] | {"num_hidden_layers": 10**6})
-    assert "has num_hidden_layers 1,000,000, which no model has" in run_failing_caption(capsys, "--speaker", "blip")
+    assert "has num_hidden_layers 1,000,000, expected at most 1,000;" in run_failing_caption(
+        capsys, "--speaker", "blip"
+    )
     config = json.loads(Path("git/config.json").read_text())
     change_json(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
     assert "--speaker git: its config describes no complete model (" in run_failing_caption(capsys, "--speaker", "git")
@@ -323,7 +326,7 @@ def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, caps
     assert main(["caption", "a.png", "--preset", "small"]) == 2
     question, refusal = capsys.readouterr().err.splitlines()
     assert question == "to download: microsoft/git-base-coco (about 0.7 GB, MIT); go on? [y/N] "
-    assert refusal == "nothing was downloaded: give --yes to download without a question"
+    assert refusal == "nothing was downloaded, since standard input is no terminal: give --yes to download"
     assert main(["caption", "a.png", "--preset", "small", "--among", ".", "--yes"]) == 2
     notice, error = capsys.readouterr().err.splitlines()
     clip = "timm/vit_base_patch32_clip_224.openai (about 0.6 GB, MIT)"
@@ -343,7 +346,7 @@ class Terminal(io.StringIO):
     [
         (Terminal(""), "nothing was downloaded: answer y to download, or give --yes"),
         (Terminal("no\n"), "nothing was downloaded: answer y to download, or give --yes"),
-        (None, "nothing was downloaded: give --yes to download without a question"),
+        (None, "nothing was downloaded, since standard input is no terminal: give --yes to download"),
     ],
 )
 def test_nothing_is_downloaded_without_consent(folder, hub, capsys, monkeypatch, stdin, message):
