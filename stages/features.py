@@ -10,6 +10,9 @@ With --shard 3/8 the stage extracts the third of eight parts. A run without --sh
 extracts shards in parallel. Until they are joined, parts lie in data/checkpoints/features.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -17,6 +20,17 @@ from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.command import end_process
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
+
+KEY = re.compile(r"\bfeatures\.(network|weights|options|image_size|pca_dim)\b")
+
+
+@contextmanager
+def name_keys(name: str) -> Iterator[None]:
+    """Insert the name of the set of features into keys of a UserError: features.network is features.main.network."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(KEY.sub(rf"features.{name}.\1", str(error))) from error
 
 
 def list_inputs(stage: Stage) -> list[Path]:
@@ -56,7 +70,11 @@ def run(stage: Stage) -> None:
     input_paths, imported = list_inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
-    with recorder.record_run(stage.title, stage.params.as_dict(), inputs=stage.compute_digests(input_paths)) as record:
+    digests = stage.compute_digests(input_paths)
+    with (
+        name_keys(stage.instance),
+        recorder.record_run(stage.title, stage.params.as_dict(), inputs=digests) as record,
+    ):
         if imported is not None:
             import_features(
                 prepared.ids.to_pylist(),

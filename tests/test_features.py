@@ -14,8 +14,12 @@ from safetensors.torch import save_file
 from stage_runs import run_stage
 from whole_profiles import load_profile
 
+from pipeline.errors import UserError
+from pipeline.features.extractor import NetworkSettings
+from pipeline.features.networks import TimmNetwork
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.workflow import stage as stage_module
+from stages.features import name_keys
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("pipeline", "stages", "profiles", "dvc.yaml", "features.smk")
@@ -129,6 +133,15 @@ def test_shards_by_snakemake_equal_one_process(world):
     planned = run_python(world, *command, "--dry-run").stdout
     assert planned.count("rule shard:") == 2
     assert planned.count("rule join:") == 1
+
+
+def test_an_error_about_a_key_names_the_set_of_features():
+    declare_operators()
+    with (
+        pytest.raises(UserError, match=r"^features\.judge\.network: timm has no network 'resnet0'; name one of"),
+        name_keys("judge"),
+    ):
+        TimmNetwork(NetworkSettings("resnet0", 64))
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/2/3"])

@@ -90,7 +90,7 @@ def test_a_missing_or_broken_file_is_named(world):
 
 def test_equal_settings_twice_and_no_results_at_all_are_refused(world, make_cell):
     world.write([make_cell("luo", 0.9, 70.0, seed=1)] * 2, [])
-    with pytest.raises(UserError, match="same settings"):
+    with pytest.raises(UserError, match="found two cells with equal settings"):
         read_results(world.sweep, [])
     (world.sweep / "cells.json").write_text("[]")
     with pytest.raises(UserError, match="expected a cell or an evaluation, found none"):

@@ -161,7 +161,12 @@ def test_joint_training_begins_from_pretrained_agents_and_adaptation_from_the_pr
         return all(torch.equal(value, kept[n]) for n, value in agent.state_dict().items())
 
     settings = SimpleNamespace(
-        objective=Objective(), speaker="other", composition=gan1, rewarded=False, arguments={"alpha": 0.25}, gamma=1.0
+        objective=Objective(),
+        speaker="other",
+        composition=gan1,
+        takes_rewards=False,
+        arguments={"alpha": 0.25},
+        gamma=1.0,
     )
     method, scorer = build_method(settings, tmp_path, prepared, CPU)
     assert scorer is None

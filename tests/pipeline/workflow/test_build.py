@@ -498,7 +498,7 @@ def test_reward_models_of_another_version_are_refused_in_one_line(tmp_path):
 def test_a_method_is_built_with_its_objective(models, data):
     objective = Objective(eos_in_reward=False, speaker_temperature=0.5, margin=0.3)
     settings = SimpleNamespace(
-        objective=objective, speaker="speaker", composition=luo, rewarded=False, arguments={"lam": 0.25}, gamma=1.0
+        objective=objective, speaker="speaker", composition=luo, takes_rewards=False, arguments={"lam": 0.25}, gamma=1.0
     )
     method, scorer = build_method(settings, models, data, CPU)
     plain = load_agent(models / "pretrained/speaker/weights.safetensors", "speaker")
