@@ -17,7 +17,7 @@ PATH = re.compile(r"""(?m)(^\s*from |["']|-m )pipeline(?=\.[a-z_]| import)""")
 
 
 class NestedPackageBuild(build_py):
-    """The build of all modules, with each path `pipeline.…` replaced by `saywhich._pipeline.…`."""
+    """The build of all modules, with `pipeline.…` replaced by `saywhich._pipeline.…` at each match of PATH."""
 
     def run(self):
         """Build into an empty folder: modules of an earlier build would be installed, too."""
@@ -25,7 +25,7 @@ class NestedPackageBuild(build_py):
         super().run()
 
     def build_module(self, module, module_file, package):
-        """Copy one module, and replace the paths in it."""
+        """Copy one module, and replace the matches of PATH in it."""
         out, copied = super().build_module(module, module_file, package)
         text = Path(out).read_text(encoding="utf-8")
         Path(out).write_text(PATH.sub(r"\1saywhich._pipeline", text), encoding="utf-8")

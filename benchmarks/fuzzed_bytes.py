@@ -138,7 +138,7 @@ def _make_coco(image: int) -> dict[str, object]:
 
 
 def fuzz_importer(name: str, runs: int) -> tuple[int, str]:
-    """Fuzz an importer in a new process; return the number of inputs, and a line about the failure or ""."""
+    """Fuzz an importer in a new process; return the number of inputs, and a text about the failure or ""."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
         process = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)

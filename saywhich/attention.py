@@ -14,7 +14,7 @@ from pipeline.types import Batch
 
 @torch.no_grad()
 def compute_caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
-    """Return the attention (M, T, R) of each word of the batch's captions (M, T) to each region; each row sums to 1.
+    """Return the attention (B, T, R) of each word of the batch's captions (B, T) to each region; each row sums to 1.
 
     Returns None for a speaker without one attention distribution per word.
     """

@@ -68,7 +68,7 @@ def make_app(
         check_captions(query, models_by_name, limit)
 
         def choose_batch_size(model: ServedModel) -> int:
-            """Return the number of photos whose captions the model generates in one batch."""
+            """Return the largest number of photos whose captions the model generates in one batch."""
             pretrained = isinstance(model, PretrainedModel)
             return min(BATCH, limit.generated // query.candidates) if pretrained else BATCH
 

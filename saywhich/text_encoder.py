@@ -29,8 +29,8 @@ class ListenerArguments(Record):
 
     vocabulary: Size
     image_size: Size
-    words: Size
-    hidden: Size
+    words: Size  # E, the size of a word's embedding
+    hidden: Size  # H
     encoder: Literal["gru", "bag", "pair"] = "gru"
     features: Line = "main"
 
@@ -91,7 +91,7 @@ class TextEncoder:
 
     @property
     def size(self) -> int:
-        """Return H, the size of the embeddings."""
+        """Return D, the size of the embeddings: H, or 2·H with "pair"."""
         return len(self.weights["image.bias"])
 
     def find_unknown(self, text: str) -> list[str]:
@@ -100,7 +100,7 @@ class TextEncoder:
         return [] if vocabulary.encodes_text else [word for word in tokenise(text) if word not in vocabulary.ids]
 
     def __call__(self, text: str) -> np.ndarray:
-        """Return the text embedding (H,) float32 of length 1."""
+        """Return the text embedding (D,) float32 of length 1."""
         words = text.split() if self.vocabulary.encodes_text else tokenise(text)
         ids = self.vocabulary.encode(words)[: self.longest]
         inputs = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
@@ -113,11 +113,11 @@ class TextEncoder:
         unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in parts]
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 
-    def _compute_last_state(self, words: np.ndarray) -> np.ndarray:
-        """Return the last state (hidden,) of the GRU after inputs (T, E), the first of which is BOS."""
+    def _compute_last_state(self, embeddings: np.ndarray) -> np.ndarray:
+        """Return the last state (H,) of the GRU after `embeddings` (n, E): BOS, then at most T tokens (n ≤ T + 1)."""
         w = self.weights
         state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)
-        for inputs in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
+        for inputs in embeddings @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
             recurrent = np.split(w["gru.weight_hh_l0"] @ state + w["gru.bias_hh_l0"], 3)
             reset, update, new = np.split(inputs, 3)
             reset, update = _sigmoid(reset + recurrent[0]), _sigmoid(update + recurrent[1])

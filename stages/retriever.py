@@ -1,4 +1,4 @@
-"""Reward models of captions: vectors of all images by a retriever and any judge, negative images, and two heads.
+"""Reward models of captions: image vectors of the retriever and of its judge, if any, negative images, two heads.
 
 python -m stages.retriever → data/retriever: image vectors, settings, weights of the heads, history, metrics, and the
 SHA-256 of these files. Where `retriever` in params.yaml is null, settings.json is null.

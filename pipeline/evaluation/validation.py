@@ -158,8 +158,8 @@ def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> No
     ):
         if len(vectors) >= MIN_COUNT and bool((vectors - vectors[0]).abs().amax() < EQUAL):
             _warn(
-                f"the listener gives all {inputs} of the validation split the same embedding: it has collapsed; if "
-                "this stays so, lower its learning rate"
+                f"the listener gives all {len(vectors)} compared {inputs} of the validation split the same embedding: "
+                "it has collapsed; if this stays so, lower its learning rate"
             )
 
 

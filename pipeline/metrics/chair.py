@@ -30,9 +30,10 @@ def compute_chair(
     `annotated` are the names of the objects in each of the N images, such as COCO's categories, in upper or lower
     case; () for none.
 
-    CHAIR_i: the share of mentions whose object is not in the image; omitted if there are no mentions. CHAIR_s: the
-    share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
-    if captions and references differ in number. Raises ValueError if `annotated` is neither empty nor of length N.
+    CHAIR_i is the share of mentions whose object is not in the image; it is omitted if there are no mentions. CHAIR_s
+    is the share of captions with such a mention. `objects` is the number of mentions per caption. Raises UserError if
+    there are no captions or if captions and references differ in number. Raises ValueError if `annotated` is neither
+    empty nor of length N.
     """
     absent, mentioned = zip(*count_objects(captions, references, annotated), strict=True)
     mentions = sum(mentioned)

@@ -88,7 +88,7 @@ def build_drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel 
 
 
 def build_rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
-    """Return panels of the score against ρ at one CIDEr, by the first judge and by the last, a line per method.
+    """Return panels of the score against ρ, by the first judge and by the last, a line per method at its own CIDEr.
 
     Bars are 95 % intervals over the test images. Returns [] where no method has curves at more than one ρ that
     are equal in all other settings.

@@ -21,7 +21,7 @@ TICKS = (0, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)  # ticks of an axis that is
 
 
 def escape_math(text: str) -> str:
-    """Return `text` with escaped dollar signs, which matplotlib would parse as mathematics."""
+    """Return `text` with its dollar signs escaped, because matplotlib would parse them as mathematics."""
     return text.replace("$", r"\$")
 
 
@@ -140,8 +140,8 @@ def _list_discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]
 def _compute_limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
     """Return the limits of an axis, with a margin on each side of 6 % of the distance between the outermost values.
 
-    Equal values have a margin of 10 % of the value, or of 1 at 0. On a logarithmic axis, the margin of equal values
-    beyond 1 is a tenth of a decade.
+    Equal values have a margin of 10 % of the value, or of 1 at 0. On a logarithmic axis, distances beyond 1 are in
+    decades, and the margin of equal values beyond 1 is a tenth of a decade.
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if logarithmic and max(-low, high) > 1:  # the axis is linear up to 1; its linear part is about a decade long

@@ -18,7 +18,8 @@ def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
     """Write below `out`/label_studio each task's labelling configuration, TASK.xml, and each rater's tasks, SHEET.json.
 
     Label Studio serves the pictures of `pages/` if LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and
-    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT is the folder `pages/`.
+    LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT is the folder `pages/`. The project also needs a storage of local files with
+    the folder `pages/images`.
     """
     folder = out / "label_studio"
     folder.mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,7 @@ def _refuse_another_study(key: Path, study: str) -> None:
     try:
         existing = json.loads(key.read_text(encoding="utf-8"))["study"]
     except (ValueError, KeyError, TypeError):
-        existing = "an unreadable one"
+        raise UserError(f"{key}: expected the key of a study, found another file; choose another --out") from None
     if existing != study:
         raise UserError(f"{key}: is the key of another study ({existing}), whose answers need it; choose another --out")
 

@@ -56,7 +56,9 @@ def main(arguments: Sequence[str]) -> int:
                 if address := find_comparison_address(tracker):
                     print(f"The last evaluations side by side: {SERVER}/{address}")
             return 0
-        raise UserError(f"usage: {SYNC} | costs | view")
+        raise UserError(
+            f"expected the command sync, costs or view, got {' '.join(arguments)!r}; run for example {SYNC}"
+        )
 
     with redirect_stdout(SecretFilter(sys.stdout)), redirect_stderr(SecretFilter(sys.stderr)):
         if list(arguments) == ["send"]:

@@ -1,4 +1,4 @@
-"""MLflow pages whose addresses `make ui` prints: a table of evaluations, and the last profile's side by side.
+"""MLflow pages whose addresses `make ui` prints: a table of evaluations, and a comparison of the last profile's runs.
 
 MLflow stores a shared view as a tag of the experiment; the address contains the tag's key.
 """

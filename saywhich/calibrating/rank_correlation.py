@@ -31,7 +31,7 @@ class RankCorrelation:
 
 
 def compute_kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Return τ-b and τ-c of N ratings and their scores (2,); with `counts` (R, N), of R resamples (R, 2).
+    """Return τ-b and τ-c (2,) of N ratings and their scores. `counts` (R, N) gives the result (R, 2) of R resamples.
 
     Rating n and its score count `counts[r, n]` times in resample r, whose N is the sum of its counts. C and D are the
     numbers of concordant and discordant pairs of ratings, and m is the smaller number of distinct values:

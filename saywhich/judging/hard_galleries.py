@@ -53,7 +53,7 @@ def resolve_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[P
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
     Photos without captions are left out; names that match no photo, or more than one, are left out with a note. A photo
-    without a gallery is noted. A photo that is named twice is noted, and keeps the last gallery.
+    without a gallery is noted. A photo with several galleries is noted, and keeps the last one.
     """
     row_by_path = {path: row for row, path in enumerate(files)}
 
@@ -69,7 +69,7 @@ def resolve_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[P
     for name, neighbours in galleries.items():
         if (row := find_row(name)) is not None:
             if row in rows_read:
-                notes.add("photos that hard galleries name twice, of which the last gallery counts", name)
+                notes.add("photos with several hard galleries, of which the last counts", name)
             rows_read.add(row)
             members = (find_row(each) for each in neighbours)
             rows[row] = list(dict.fromkeys(other for other in members if other is not None and other != row))

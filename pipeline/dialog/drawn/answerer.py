@@ -23,7 +23,7 @@ from pipeline.dialog.drawn.dialog_words import (
     choose_pronoun,
     conjugate_be,
     form_plural,
-    is_worn,
+    has_garment,
     name_depth,
     name_garment,
     name_side,
@@ -194,7 +194,7 @@ def select_kind(scene: Scene, name: str) -> list[Thing]:
 def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
     pronoun, be, colour = choose_pronoun(thing), conjugate_be(thing), _spell_colour(thing, grey)
     if kind in ("colour", "is_colour"):
-        verb = f"{be} wearing" if is_worn(thing) else be
+        verb = f"{be} wearing" if has_garment(thing) else be
         whole = (f"{pronoun} {verb} {colour}", f"the {choose_noun(thing)} {verb} {colour}")
         if kind == "colour":
             marks = {"plain": (), "striped": (f"{colour} with stripes",), "spotted": (f"{colour} with spots",)}
@@ -252,7 +252,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         verb = choose_pose_verb(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
         first = verb if moves else SIZE_ANSWERS[thing.size][0]
-        short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"
+        short = f"{first} in {colour}" if has_garment(thing) else f"{colour} and {first}"
         return TrueAnswers(short, (f"{short} i think",), (f"{pronoun} {be} {short}", f"looks {short}"))
     if kind in ("near", "relation"):
         relation = asked or kind
@@ -285,7 +285,7 @@ def _answer_existence(things: list[Thing], name: str, digits: bool, grey: bool) 
 def _make_noun_phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
     """Return a noun phrase for the first mention of a thing, such as a dog or 2 red cars."""
     name = choose_noun(thing)
-    if coloured and is_worn(thing):
+    if coloured and has_garment(thing):
         worn = f"{_spell_colour(thing, grey)} {name_garment(thing)}"
         name = f"{name} in {with_article(worn) if thing.count == 1 else worn}"
     elif coloured:

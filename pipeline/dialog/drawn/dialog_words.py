@@ -1,9 +1,9 @@
 """Wordings of questions and answers; a text that is listed twice is twice as likely.
 
 In questions {s}, {o} and {p} are a thing's name or pronoun as subject, object and possessive. {be} and {do} are the
-matching forms of these verbs, {plural} is the category's plural, and {garment} the garment. {asked} is the value that
-the question names, {a_asked} that value with its article, and {marks} a pattern's noun. {noun} is the noun of another
-thing.
+matching forms of these verbs. {plural} is the category's plural, {garment} is the garment, and {marks} is a pattern's
+noun. {asked} is the value that the question names, and {a_asked} is that value with its article. {noun} is the noun
+of another thing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":gro
 REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # the last question, repeated for another thing
 # the last question, repeated where two things have been named
 OTHER_TEXTS = ("and the other one", "what about the other one")
-KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
+KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a question about a kind of things
 SCENE_QUESTIONS: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
     "exist_kind": ("are there any {asked}", "do you see any {asked}", "any {asked} in the picture"),
@@ -148,7 +148,7 @@ def choose_pose_verb(category: str, pose: str) -> str:
     return list_verbs(category, pose)[0]
 
 
-def is_worn(thing: Thing) -> bool:
+def has_garment(thing: Thing) -> bool:
     """Return whether the thing's colour is the colour of its clothes."""
     return thing.category in w.GARMENTS
 

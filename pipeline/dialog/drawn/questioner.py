@@ -26,7 +26,7 @@ from pipeline.dialog.drawn.dialog_words import (
     choose_pronoun,
     conjugate_be,
     form_plural,
-    is_worn,
+    has_garment,
     name_garment,
     with_article,
 )
@@ -212,7 +212,7 @@ class DialogState:
             asked = thing.pattern if thing.pattern != "plain" else pick(rng, tuple(PATTERN_NOUNS))
         by_pronoun = i == self.focus and rng.random() < 0.75
         texts = THING_QUESTIONS[kind]
-        if is_worn(thing):
+        if has_garment(thing):
             texts = THING_QUESTIONS.get(f"{kind}:worn", texts)
         if kind == "count" and by_pronoun:
             texts = THING_QUESTIONS["count:group"]
@@ -227,7 +227,7 @@ class DialogState:
         cases = {"s": name, "o": name, "p": f"{name}'" if thing.count > 1 else f"{name}'s"}
         if by_pronoun:
             cases = dict(zip("sop", map(choose_pronoun, (thing,) * 3, range(3)), strict=True))
-        worn = {"garment": name_garment(thing)} if is_worn(thing) else {}
+        worn = {"garment": name_garment(thing)} if has_garment(thing) else {}
         return {
             **cases,
             **worn,

@@ -16,8 +16,14 @@ def read_image_ids(params: Any, split: str, file: Path) -> list[str]:
     """
     images = params.get(f"img_{split}", params.get(f"unique_img_{split}")) if isinstance(params, dict) else None
     if not isinstance(images, list):
-        raise UserError(f"{file}: expected an object with the list `img_{split}`; use the file of prepro.py")
+        raise UserError(
+            f"{file}: expected an object with the list `img_{split}` or `unique_img_{split}`, found neither; "
+            "use the file of prepro.py"
+        )
     try:
         return [str(int(re.findall(r"\d+", str(image))[-1])) for image in images]
     except IndexError:
-        raise UserError(f"{file}: img_{split} has images without a number; use the file of prepro.py") from None
+        raise UserError(
+            f"{file}: expected a number in each image name of the split {split}, found a name without one; "
+            "use the file of prepro.py"
+        ) from None

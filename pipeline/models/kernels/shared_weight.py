@@ -1,8 +1,8 @@
-"""Weights used at every step of an unroll, with gradients computed once.
+"""Weights used at every step of an unroll, with gradients computed from many rows at once.
 
 Autograd would compute a gradient of the weight's size (the vocabulary) at each step and add it up. This is most of a
-step's memory traffic. Here each use records the factors of its gradient. The weight's gradient is computed from the
-recorded factors of many uses at once. The result equals that of autograd, up to the order of sums.
+step's memory traffic. Here each use records the factors of its gradient. Factors of products are multiplied once they
+have ROWS rows, and all others at the end. The result equals that of autograd, up to the order of sums.
 
 Such a graph must be differentiated for all parameters of its module at once, as in a training step.
 """

@@ -139,7 +139,7 @@ def _build_lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
 
 
 def _list_entries() -> Iterator[tuple[str, EventMeaning]]:
-    """Yield every phrase of the annotators for an event or a story, each with one of its meanings."""
+    """Yield the lexicon's phrases for events and stories, each with one of its meanings."""
     movements = {"enter": w.ENTER, "cross": w.CROSS, "return": (*w.RETURN, *w.LEAVE), "leave": (*w.LEAVE, *w.LEAVE_ON)}
     for kind, texts in movements.items():
         for text in texts:

@@ -64,8 +64,8 @@ def test_a_constant_or_endless_speaker_gives_a_warning(toy, capsys, word, messag
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ("gru", "gives all captions of the validation split the same"),
-        ("image", "gives all images of the validation split the same"),
+        ("gru", "gives all 8 compared captions of the validation split the same"),
+        ("image", "gives all 8 compared images of the validation split the same"),
     ],
 )
 def test_a_constant_listener_gives_a_warning(toy, capsys, part, message):

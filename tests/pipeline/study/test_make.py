@@ -103,7 +103,7 @@ def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again
         finished_run.make(tmp_path, replace(DESIGN, seed=DESIGN.seed + 1))
     assert (tmp_path / "key.json").read_bytes() == key
     (tmp_path / "key.json").write_text("{")
-    with pytest.raises(UserError, match="an unreadable one"):
+    with pytest.raises(UserError, match="expected the key of a study, found another file"):
         finished_run.make(tmp_path, DESIGN)
 
 

@@ -281,7 +281,7 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
 def test_a_photo_with_two_hard_galleries_is_noted(folder):
     galleries = {"a.png": ["c.png"], "a": ["b.png"], "b.png": ["a.png"], "c.png": ["a.png"]}
     found = saywhich.judge("said.json", "photos", judges=["colours"], galleries=galleries)
-    assert found.notes == ["photos that hard galleries name twice, of which the last gallery counts: 1 (a)"]
+    assert found.notes == ["photos with several hard galleries, of which the last counts: 1 (a)"]
     assert found.galleries[0].tolist() == [1]
 
 

@@ -34,7 +34,7 @@ def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images"):
         import_store(["9"])
     params.write_text(json.dumps(image_names | {"unique_img_val": ["photo"]}))
-    with pytest.raises(UserError, match="img_val has images without a number"):
+    with pytest.raises(UserError, match="expected a number in each image name of the split val"):
         import_store(["9"])
     params.write_text("[]")
     with pytest.raises(UserError, match="expected an object with the list `img_train`"):
