@@ -263,6 +263,11 @@ def test_the_checksum_detects_wrong_bytes(tmp_path, check_refusal):
     check_refusal(tmp_path / "b.tar.gz", "CRC check failed", files=1)
 
 
+def test_a_file_that_is_no_gzip_archive_is_refused_as_unreadable(tmp_path, check_refusal):
+    (tmp_path / "a.tar.gz").write_bytes(b"<html>404</html>")
+    check_refusal(tmp_path / "a.tar.gz", "cannot be read as an archive .*Not a gzipped file")
+
+
 def test_an_archive_whose_header_claims_much_memory_is_refused(tmp_path, check_refusal):
     """A pax header states its own length, and tarfile would read all of it."""
     info = tarfile.TarInfo("header")
