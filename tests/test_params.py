@@ -435,6 +435,14 @@ def test_a_missing_key_is_reported_unless_it_has_a_default(params):
     assert load(params).features["main"].weights is None
 
 
+def test_a_format_whose_images_are_never_broken_takes_no_known_corrupt_images(tmp_path):
+    settings = load_profile("dialog")
+    settings["prepare"]["known_corrupt"] = ["a.jpg"]
+    (tmp_path / "params.yaml").write_text(json.dumps(settings))
+    line = catch_error(tmp_path / "params.yaml")
+    assert "prepare: known_corrupt is not for format visdial: leave it out" in line
+
+
 def test_imported_data_need_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
