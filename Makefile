@@ -4,11 +4,11 @@
 # make gradients                  measure bias, noise and cost of every gradient estimator against the exact gradient; needs no data
 # make gradients TRAINED=data     measure them for the pretrained speaker of the run in data/, against a gradient of 100,000 captions
 # make repro DATA=scenes METHODS=wtf GRID=wtf  run the pipeline for a composition of data, methods and a grid: profiles/README.md
-# make repro PROFILE=scenes START=2  run the pipeline from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
+# make repro PROFILE=scenes START=2  run the pipeline with another seed of drawn data and of all trainings; make record PROFILE=scenes START=2 records the results
 # make profile PROFILE=coco       write only params.yaml
-# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of slow tests; then make record PROFILE=tests
+# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; print the number of slow tests; make record PROFILE=tests records the number and time of the tests
 # make test-all [WORKERS=2]       run all tests but those of test-cluster, slow ones included: tests that kill processes, browser tests, whole reruns, known faults in the mathematics
-# make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skipped where not installed
+# make test-cluster               test the grid on a real Slurm, MLflow's server and an S3 store; skip tests of a service that is not installed
 # make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  estimate the time of the grid on this many machines
 # make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  calculate memory and time of a training step of a pretrained captioner
 # make costs                      print seconds and peak memory of every stage, from MLflow's records
@@ -21,11 +21,11 @@
 # make documents                  write the documents' tables and figures from results/
 # make docs                       build the documents as a site, in site/
 # make verify                     check that outputs, DVC's copies and cells are unchanged since they were written; reads all bytes
-# make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  test the guarantees of RELIABILITY.md by kills, damaged files and full disks; then make record PROFILE=reliability
-# make mutants [NUMBER=480] [SEED=0] [PACKAGE=models] [WORKERS=1]  plant small faults in the mathematics, list those that no test detects; then make record PROFILE=mutants
+# make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  test the guarantees of RELIABILITY.md by kills, damaged files and full disks; make record PROFILE=reliability records the outcomes
+# make mutants [NUMBER=480] [SEED=0] [PACKAGE=models] [WORKERS=1]  plant small faults in the mathematics, list those that no test detects; make record PROFILE=mutants records the outcomes
 # make ui                         serve MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      serve captions, search and a game for your photos, on http://127.0.0.1:8000
-# make setup [TORCH=cu128]        install only; without a GPU, PyTorch for the CPU; TORCH names another build
+# make setup [TORCH=cu128]        only install; without a GPU, install PyTorch for the CPU; TORCH names another build
 # make fmt | clean                format the code; remove checkpoints, grid cells and tool caches
 
 SHELL := bash

@@ -4,7 +4,7 @@
 #   snakemake --cores 2                      run missing and outdated cells, two at once
 #   snakemake --cores 2 --dry-run            list these cells, with reasons
 #   snakemake --report report.html           write one page of results with their provenance
-#   snakemake --workflow-profile profiles/slurm
+#   snakemake --workflow-profile profiles/slurm  submit the cells to Slurm
 #
 # A cell runs again when its parameters or the content of its inputs or code change (pipeline/workflow/grid_cells.py
 # makes one digest of them). Times of files do not matter.
@@ -26,7 +26,7 @@ CELLS = {(cell.method, cell.name): cell for cell in grid_cells.list_cells(PARAMS
 WORKFLOW = read_mapping(Path("dvc.yaml"))
 DEPS = {
     (stage, method): list_deps(WORKFLOW, stage, PARAMS["methods"][method] or {})
-    for stage in ("train", "adapt", "evaluate")
+    for stage in grid_cells.CELL_STAGES
     for method in {cell.method for cell in CELLS.values()}
 }
 CONTENT = grid_cells.compute_digests(path for paths in DEPS.values() for path in paths)
@@ -34,7 +34,7 @@ CONTENT = grid_cells.compute_digests(path for paths in DEPS.values() for path in
 DIGESTS = {
     (stage, *key): grid_cells.compute_cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
     for key, cell in CELLS.items()
-    for stage in ("train", "adapt", "evaluate")
+    for stage in grid_cells.CELL_STAGES
 }
 LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 SERVERS = []

@@ -2,7 +2,7 @@
 #
 #   snakemake -s features.smk --cores 8 --config shards=8          extract all shards, then join them without DVC
 #   snakemake shards -s features.smk --cores 8 --config shards=8   extract them; `dvc repro` joins them and continues
-#   snakemake -s features.smk --workflow-profile profiles/slurm --config shards=32
+#   snakemake -s features.smk --workflow-profile profiles/slurm --config shards=32   submit the shards to Slurm
 #
 # `--config features=judge` selects another set of features than main.
 #
@@ -16,7 +16,7 @@ from stages.features import list_inputs
 
 SHARDS = int(config.get("shards", 8))
 FEATURES = config.get("features", "main")
-MARKER = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.seen"
+MARKER = f"data/checkpoints/features/{FEATURES}-{{k}}-of-{{n}}.done"
 MARKERS = expand(MARKER, k=range(1, SHARDS + 1), n=SHARDS)
 LOCK = grid_cells.free_locks() if workflow.is_main_process else None
 

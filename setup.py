@@ -34,7 +34,7 @@ class NestedPackageBuild(build_py):
 
 if "editable_wheel" in sys.argv:
     # With package_dir, setuptools writes the clone's path to a .pth file. Otherwise it registers a finder, which Python
-    # asks last. In the clone's parent folder, Python would then take the clone for an empty namespace package.
+    # calls last. In the clone's parent folder, Python would then import the clone as an empty namespace package.
     setup(packages=find_packages(include=["pipeline*", "saywhich*", "stages*"]), package_dir={"": "."})
 else:
     inside = [f"saywhich._{name}" for name in find_packages(include=["pipeline*"])]

@@ -3,8 +3,9 @@
     python benchmarks/cluster.py [--seconds 5] [--cells 4] [--sizes 10 100 1000]
 
 Each stage only waits, so that the speed of the cores does not matter. Slurm and Snakemake are real. They use
-profiles/slurm, except for the resources of a job and the seconds until Snakemake first checks jobs. One-machine rows
-run the same cells without Slurm. The last column is the load of the processors by other programs before each row.
+profiles/slurm, except for the number of parallel jobs, the resources of a job, and the seconds until Snakemake first
+checks jobs. One-machine rows run the same cells without Slurm. The last column is the load of the processors by other
+programs before each row.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ TRAINING_OUTPUTS = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
 def make_grid(folder: Path, cells: int, seconds: float) -> None:
-    """Create a repository with a grid of `cells` cells, whose stages only wait `seconds`."""
+    """Create a workspace in `folder` with a grid of `cells` cells, whose stages only wait `seconds`."""
     for name in PROJECT_FILES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -118,8 +119,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
         slurm_options = [
-            "--slurm-status-command",
-            "squeue",
             "--slurm-init-seconds-before-status-checks",
             "1",
             "--default-resources",

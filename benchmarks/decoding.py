@@ -26,7 +26,7 @@ from pipeline.data.image_features import load_data
 from pipeline.evaluation.generate import generate_captions
 from pipeline.models import unroll
 from pipeline.models.decoder import Decoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
 from pipeline.slices.slice_agents import load_speaker
@@ -64,7 +64,7 @@ def main() -> None:
             speaker = agents.speaker.eval()
             with FlopCounterMode(display=False) as counter:
                 generate(speaker, batch, channel)
-            fast = optimize_for_decoding(speaker)
+            fast = optimise_for_decoding(speaker)
             message = generate(fast, batch, channel)
             same = (message.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()

@@ -66,7 +66,7 @@ def make_importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         unpack(path, "photos/*", folder / "unpacked", files=1, max_bytes=10_000, source={})
 
     def import_tsv(path: Path) -> None:
-        import_features(["1"], folder / "out", form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3)
+        import_features(["1"], folder / "out", feature_format=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3)
 
     npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
     np.save(npy, np.arange(6.0).reshape(2, 3))

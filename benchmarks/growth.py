@@ -69,7 +69,7 @@ def main() -> None:
 def measure_joint_step(times: int, **sizes: int) -> float:
     """Return the seconds of the fastest of `times` PSST steps of the papers' widths.
 
-    `sizes` are those of batch, words, vocabulary and regions.
+    `sizes` replace values of BASE: batch, words, vocabulary and regions.
     """
     batch, words, vocabulary, regions = (sizes.get(name, value) for name, value in BASE.items())
     torch.manual_seed(0)

@@ -3,8 +3,8 @@
     python benchmarks/judging.py
 
 Photos of 8 × 8 random pixels replace real ones, and random vectors replace the judge's embeddings. The times exclude
-networks: they cover hard galleries, ranks in both directions, words and intervals. The second run reads all embeddings
-from the cache. Each run has a process of its own.
+networks: they cover hard galleries, ranks in both directions, text scores and intervals. The second run reads all
+embeddings from the cache. Each run has a process of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house"
 
 
 class RandomJudge:
-    """A judge with random embeddings: photo n and caption n have similar vectors."""
+    """A judge with random embeddings: photo n and caption n have similar embeddings."""
 
     name, temperature = "drawn", 0.07
     metric: ClipMetric | None = None

@@ -4,12 +4,12 @@
 
 `faults.py` finds the faults, and `reached_lines.py` finds the tests that reach each line. Each fault has a process that
 is forked from this one after the import of the packages in PRELOADED. The process takes the changed module from memory,
-so that no file is written. Its tests run in the order of cost and proximity, until one fails or the budget is spent.
-`data/mutants/results.jsonl` keeps each outcome with its commit, so that an interrupted run can continue. The outcome of
-a killed fault is reused while its module and its test are unchanged. A survivor's outcome is reused while no module and
-no test has changed. If a fault was tried again, its first outcome counts in the column "killed at first %". A test that
-was written for a survivor is no evidence about other faults. `mutants_accepted.toml` lists survivors that stay, with
-reasons.
+so that no file is written. The selected tests, of at most BUDGET seconds in all or one longer test, run until one
+fails. `data/mutants/results.jsonl` keeps each outcome with its commit, so that an interrupted run can continue. The
+outcome of a killed fault is reused while its module and its test are unchanged. A survivor's outcome is reused while no
+module and no test has changed. If a fault was tried again, its first outcome counts in the column "killed at first %".
+A test that was written for a survivor is no evidence about other faults. `mutants_accepted.toml` lists survivors that
+stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed.

@@ -25,7 +25,7 @@ EOS_ODDS = {16: 0.0, 10: 0.065}
 """Mean length of captions of at most 16 words → odds of EOS at each step."""
 
 
-def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
+def make_agents(length: int, device: str) -> tuple[Agents, Batch]:
     """Return random agents whose sampled captions have about `length` words, and a batch of captions of that length.
 
     `length` is a key of `EOS_ODDS`.
@@ -39,14 +39,14 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
     ]
     cider = CiderD.build(references, *compute_document_frequencies(references), IMAGES).to(device)
     speaker, listener = Att2in(WORDS, SIZE), Listener(WORDS, SIZE)
-    captions = torch.zeros(batch, LENGTH, dtype=torch.int64)
-    for row in range(batch):
+    captions = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+    for row in range(BATCH):
         captions[row, :length] = torch.tensor(references[row % IMAGES][0])
     example = Batch(
-        torch.arange(batch) % IMAGES,
-        torch.randn(batch, SIZE),
-        torch.randn(batch, REGIONS, SIZE).relu(),
-        torch.ones(batch, REGIONS, dtype=torch.bool),
+        torch.arange(BATCH) % IMAGES,
+        torch.randn(BATCH, SIZE),
+        torch.randn(BATCH, REGIONS, SIZE).relu(),
+        torch.ones(BATCH, REGIONS, dtype=torch.bool),
         captions,
     )
     with torch.no_grad():
@@ -56,7 +56,7 @@ def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, B
 
 
 def measure_matmul_rate(device: str) -> float:
-    """Return this machine's current floating-point operations per second in the fastest of the products in SHAPES.
+    """Print and return this machine's floating-point operations per second in the fastest of the products in SHAPES.
 
     On a CPU, torch's own library and oneDNN are tried. Afterwards, the library that training uses is set.
     """

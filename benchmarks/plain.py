@@ -88,7 +88,7 @@ def plain_generate(
     """Return the captions and gradients of `unroll.generate` in a message; `encoded` is ignored.
 
     For every channel, the message has log-probabilities and entropies, and neither `states` nor `forced`. In a beam
-    search, its log-probabilities and entropies are of all beams, its tokens of the first `samples` beams.
+    search, its log-probabilities and entropies belong to all beams, and its tokens to the first `samples` beams.
     """
     tokens, log_probs, entropies, inputs = plain_unroll(speaker, batch, channel, rng)
     tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)

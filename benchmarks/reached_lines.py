@@ -1,4 +1,4 @@
-"""Map from lines of the pipeline to the tests that reach them, measured by coverage of one test file at a time."""
+"""Map from lines of the pipeline to the tests that reach them, by coverage of each test file in its own process."""
 
 from __future__ import annotations
 

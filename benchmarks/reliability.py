@@ -136,7 +136,7 @@ def _interrupt(
 
 
 def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Send a signal to `make repro` or to one process of it, a tenth as often as `kill_stages` does."""
+    """Send a signal to the process group of `make repro` or to one of its processes, a tenth as often as SIGKILL."""
     from process_stopping import stop_repeatedly
 
     times = trial.kills // 10
@@ -145,7 +145,7 @@ def signal_make(trial: TrialOptions) -> Iterator[TrialResult]:
 
 
 def damage_files(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Damage files of every kind that stages read."""
+    """Damage files of every kind that stages read, caches, and files that `make verify` and the MLflow sender check."""
     from file_damage import list_records, list_stage_files, make_caches, try_damages
 
     scratch = trial.scratch / "damage"

@@ -22,7 +22,7 @@ IMAGES, REGIONS, SIZE, LENGTH, BATCH = 800, 36, 128, 16, 64
 PRETRAINING = 75  # steps, after which captions are about as long as the references
 
 
-def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
+def make_scenes_agents() -> tuple[Agents, Batch]:
     """Return a pretrained speaker, an untrained listener, and a batch of drawn scenes' captions on random features."""
     captions_by_image = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
     vocabulary = Vocabulary.count((caption.tokens for image in captions_by_image for caption in image), more_than=0)
@@ -36,9 +36,9 @@ def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
         words = image[0][:LENGTH]
         captions[row, : len(words)] = torch.tensor(words)
     agents = Agents(speaker, listener, cider, TextScorer(str, lambda image: []))
-    pooled, regions = torch.randn(batch, 2 * SIZE), torch.randn(batch, REGIONS, SIZE).relu()
-    mask, rows = torch.ones(batch, REGIONS, dtype=torch.bool), torch.arange(batch)
-    example = Batch(rows, pooled, regions, mask, captions[:batch])
+    pooled, regions = torch.randn(BATCH, 2 * SIZE), torch.randn(BATCH, REGIONS, SIZE).relu()
+    mask, rows = torch.ones(BATCH, REGIONS, dtype=torch.bool), torch.arange(BATCH)
+    example = Batch(rows, pooled, regions, mask, captions[:BATCH])
     pretrain(agents, example, captions)
     return agents, example
 

@@ -93,8 +93,9 @@ class Slice(ABC):
     ) -> SplitEvaluation:
         """Build the protocol of the section `evaluate` for a method.
 
-        `judges` are the folders of judges' weights by name, and `pretrained` is the folder of pretrained agents. Raises
-        UserError for settings that the slice cannot evaluate.
+        `judges` are the folders of judges' weights by name, and `pretrained` is the folder of pretrained agents.
+        `rerank` is the number of captions per image that are reranked; None: no reranking. Raises UserError for
+        settings that the slice cannot evaluate.
         """
 
 

@@ -71,10 +71,7 @@ class Score(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Return whether a gradient passes to the message or to the score's parameters.
-
-        A gradient to the message passes through `relaxed`, `entropies` or `logits`.
-        """
+        """Return whether a gradient passes to the message, through `relaxed`, `entropies` or `logits`."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         """Compute one number per caption, (N,)."""
@@ -86,7 +83,7 @@ class BatchScore(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Return whether a gradient passes, as in `Score.differentiable`."""
+        """Return whether a gradient passes to the message, as in `Score.differentiable`."""
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
         """Return the score for the captions of this step."""

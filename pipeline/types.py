@@ -52,6 +52,20 @@ class Batch:
         """Return the batch on `device`; half-precision features are converted to float32 after the transfer."""
         return replace(self, **move_tensors(self, device))
 
+    def select_images(self, rows: Tensor, captions: Tensor) -> Self:
+        """Return the batch of the images at `rows` (N,), which may repeat, with `captions` (N, T).
+
+        All other fields stay as they are, including `first` and `whole_size`.
+        """
+        return replace(
+            self,
+            images=self.images[rows],
+            pooled=self.pooled[rows],
+            regions=self.regions[rows],
+            region_mask=self.region_mask[rows],
+            captions=captions,
+        )
+
 
 def move_tensors(instance: Any, device: torch.device | str) -> dict[str, Any]:
     """Return the tensors of a dataclass on `device`, by field name; half precision is converted to float32."""
@@ -131,7 +145,7 @@ class Message:
     log_probs: Tensor | None = None  # (N, T): log p of each drawn or forced token, differentiable, 0 outside the mask
     relaxed: RelaxedTokens | None = None  # straight-through tokens and distributions
     entropies: Tensor | None = None  # (N, T): entropy per token, in nats, differentiable, 0 outside the mask
-    forced: int = 0  # number of forced tokens at the beginning; the others are drawn
+    forced: int = 0  # number of tokens that `ForcedPrefix` forces at the beginning; 0 for other channels
     states: Callable[[], Tensor] | None = None  # (N, T, H): the state before each token, detached; computed on call
     logits: Callable[[], TokenDistributions] | None = None  # logits in place of probabilities; computed on call
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Caption", "Model", "SearchHit", "bags", "calibrate", "compare", "hacked", "judge", "load", "reward"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
-"""A caption file of any form that `saywhich judge` reads, or captions by file."""
+"""A caption file of any form that `saywhich judge` reads, or a mapping {file: caption} or {file: [captions]}."""
 
 
 @overload
@@ -49,8 +49,9 @@ def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithLi
     may then also name a pretrained speaker (hub/OWNER/NAME or a folder).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
-    No code in `folder` is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest
-    does not match. Raises UserError also where the model needs an extra that is not installed.
+    No code in `folder` is executed. Raises UserError (a ValueError) in one line where a file is missing, is damaged or
+    does not match its digest. Raises UserError also for a listener or pretrained speaker that cannot be loaded, and
+    where an extra is not installed.
     """
     from saywhich.loading import load_model  # here: PyTorch takes a second to import
 

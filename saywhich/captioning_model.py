@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from pipeline.evaluation.rerank import find_most_similar, rank_candidates
+from pipeline.evaluation.rerank_scores import MARGIN, SIMILARITY
 from saywhich.encoded_photos import EncodedPhotos, join_photos
 from saywhich.photos import Photo, UndecodedPhoto, load_each
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
@@ -197,6 +197,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
 
+        Raises UserError for a missing listener, and for an image that cannot be read.
+
         >>> model.score(["a dog", "two boats"], ["a.jpg", "b.jpg", "c.jpg"]).shape
         (2, 3)
         """
@@ -205,7 +207,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     def find(self, text: str, images: Sequence[Photo] | Photo, top: int | None = 10) -> list[SearchHit]:
         """Return the `top` of M images that score highest with `text`, best first; None returns all.
 
-        Raises UserError where `top` is below 1.
+        Raises UserError for a `top` below 1, a missing listener, and an image that cannot be read.
 
         >>> hits = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
         >>> len(hits), hits[0].score >= hits[1].score
@@ -231,7 +233,7 @@ def rank_captions(
     determines rank and margin, and may be None.
     """
     vectors, distractors = candidates.encode(), photos.select([]) if among is None else among
-    identical = distractors.copies(photos.contents)
+    identical = distractors.find_copies(photos.contents)
     ranking = rank_candidates(vectors, photos.vectors, distractors.vectors, identical)
     most_similar_index, has_no_distractor = find_most_similar(vectors, photos.vectors), identical.all(1)
     best_index = (

@@ -35,14 +35,14 @@ def choose_default_model() -> Path:
     return best
 
 
-def rank_models(folder: Path = MODELS) -> list[Path]:
-    """Return the trained models in `folder`, in the order of their recall in hard galleries, best first.
+def rank_models() -> list[Path]:
+    """Return the trained models in `MODELS`, in the order of their recall in hard galleries, best first.
 
     The last judge of an evaluation, which is the most independent of the speaker, measures the recall. Models without
     an evaluation come later in the order of their names, and models of another profile's data come last.
     """
-    folders = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
-    data = folder.parent
+    folders = sorted(path.parent for path in MODELS.glob("*/weights.safetensors"))
+    data = MODELS.parent
     stale = {path for path in folders if find_changed_input(path / "weights.safetensors", data)}
     return sorted(folders, key=lambda path: (path in stale, -_read_hard_recall(path)[1]))
 

@@ -31,7 +31,7 @@ class EncodedPhotos:
         """Return whether each of the M photos is known to be unlike the training images."""
         return tuple(content.endswith(UNLIKE) for content in self.contents)
 
-    def copies(self, contents: Sequence[str]) -> Tensor:
+    def find_copies(self, contents: Sequence[str]) -> Tensor:
         """Return (N, M) bool: True at (n, m) where photo m has the digest `contents[n]`."""
         digests = [content.removesuffix(UNLIKE) for content in self.contents]
         same = [[other == content.removesuffix(UNLIKE) for other in digests] for content in contents]

@@ -12,7 +12,7 @@ from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.judge_titles import TEXT, get_judge_title
 from pipeline.errors import UserError, summarise_error
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.metrics.registry import MEANS
+from pipeline.metrics.registry import MEAN_METRICS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]
     resamples = draw_resamples(len(rows))
     metrics = [
         _make_metric(name, name.lower(), results["language"][name], columns[name], resamples)
-        for name in MEANS
+        for name in MEAN_METRICS
         if name in columns and name in results["language"]
     ]
     for judge in results["judges"]:
@@ -81,7 +81,7 @@ def _summarise(evaluation: Mapping[str, Any], table: pa.Table) -> dict[str, Any]
 
 
 def _is_numeric_column(name: str) -> bool:
-    return name in MEANS or name.startswith(("rank_", f"{HARD_GALLERY}_"))
+    return name in MEAN_METRICS or name.startswith(("rank_", f"{HARD_GALLERY}_"))
 
 
 def _make_metric(

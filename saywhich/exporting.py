@@ -28,7 +28,7 @@ def export_model(folder: Path, out: Path) -> Model:
     """Write the trained model in `folder` into the folder `out`, and load it from there.
 
     The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds other
-    files than an earlier export's, and for a model whose feature extractor cannot be exported.
+    files than an earlier export's, for a model whose feature extractor cannot be exported, and as `load_model` does.
     """
     model = load_model(folder)
     check_replaceable(out, _list_exported_files(out))

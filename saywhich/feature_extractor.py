@@ -62,9 +62,10 @@ class FeatureExtractor:
     ) -> FeatureExtractor:
         """Open the extractor of the features in `folder`; `weights` is the weights file that params.yaml names, if any.
 
-        With `exported` nothing is downloaded. Raises UserError for a missing or damaged manifest, and for features that
-        were imported or computed from facts. Raises UserError for a file with another digest than the manifest's.
-        Raises UserError where the network cannot be built, is too large or does not fit the manifest.
+        With `exported` nothing is downloaded, and a network outside `folder` raises UserError. Raises UserError for a
+        missing or damaged manifest, and for features that were imported or computed from facts. Raises UserError for a
+        file with another digest than the manifest's. Raises UserError where the network cannot be built, is too large
+        or does not fit the manifest.
         """
         path = folder / MANIFEST
         content = read_checksummed(path, REMEDY, required=not exported)
@@ -114,9 +115,9 @@ class FeatureExtractor:
         prepare: Callable[..., Tensor] = self.network.prepare
         return prepare(image)
 
-    def is_unlike(self, prepared: Tensor) -> bool:
+    def is_out_of_distribution(self, prepared: Tensor) -> bool:
         """Return whether a prepared image is unlike the training images; False where their texture is unknown."""
-        return self.texture is not None and self.texture.is_unlike(prepared)
+        return self.texture is not None and self.texture.is_out_of_distribution(prepared)
 
     def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> ImageFeatures:
         """Return the features of B prepared images, or of their mirror images, in the precision of the feature store.

@@ -20,7 +20,7 @@ from pipeline.evaluation.pragmatic_captions import stack_distractors
 from pipeline.features.extractor import ImageFeatures
 from pipeline.features.film_extractor import open_film
 from pipeline.models.decoder import Decoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.models.listener import Listener
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
 from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmaticDecoder
@@ -65,7 +65,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     device: torch.device
 
     def __repr__(self) -> str:
-        """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""
+        """Return the folder, the classes of the networks, the size of the vocabulary and the device, in one line."""
         networks = f"{type(self.speaker).__name__}, {type(self.listener).__name__}"
         return f"<Model of {self.files.folder}: {networks}, {len(self.vocabulary):,} words, on {self.device}>"
 
@@ -93,8 +93,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         vectors = torch.zeros(len(prepared), self.listener.image.out_features)
         if self.listener.features == MAIN:
             vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
-        is_unlike = self.feature_extractor.is_unlike
-        contents = tuple(compute_content_digest(tensor, is_unlike(tensor)) for tensor in prepared)
+        is_out_of_distribution = self.feature_extractor.is_out_of_distribution
+        contents = tuple(compute_content_digest(tensor, is_out_of_distribution(tensor)) for tensor in prepared)
         return PhotoFeatures(
             vectors, contents, features.boxes, pooled=features.pooled, regions=features.regions, mask=mask
         )
@@ -147,7 +147,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         channel = BanToken(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
         photo_seed = int(hashlib.sha256(f"{settings.seed} {features.contents[0]}".encode()).hexdigest()[:15], 16)
         rng = torch.Generator(self.device).manual_seed(photo_seed)
-        speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
+        speaker = optimise_for_decoding(self.speaker.to(self.device).eval())
         if settings.pragmatic is not None:
             speaker = self._make_pragmatic_speaker(speaker, features, settings.pragmatic)
         tokens = generate(speaker, make_batch(features).to(self.device), channel, rng).tokens.cpu()
@@ -157,7 +157,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         self, speaker: Decoder, features: PhotoFeatures, gallery: PragmaticGallery[PhotoFeatures]
     ) -> TokenAwareDecoder:
         """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""
-        nearest = gallery.nearest(features.vectors, features.contents)  # (M, K)
+        nearest = gallery.find_nearest(features.vectors, features.contents)  # (M, K)
         if gallery.decoding.posterior == LISTENER:
             images = stack_distractors(gallery.among.vectors, features.vectors, nearest)
             listener = gallery.listener

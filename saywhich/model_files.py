@@ -29,7 +29,7 @@ CAPTIONER = "captioner"  # the subfolder of FEATURES with a model of transformer
 MAIN = "main"  # the feature set of speakers and their listeners
 WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocabulary.json"
-WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
+VOCABULARY_FILES = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
 FILES_WITH_DIGEST = (  # files of an exported folder that need a digest
     *(WEIGHTS, VOCABULARY, TOKENIZER),
     *(f"{FEATURES}/{name}" for name in ("manifest.json", "network.safetensors")),
@@ -135,7 +135,7 @@ def locate_model(folder: Path) -> ModelFiles:
         )
     root = _find_data_folder(folder)
     files = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
-    check_checksums(files.vocabulary, "run the prepare stage again", only=WORDS)
+    check_checksums(files.vocabulary, "run the prepare stage again", only=VOCABULARY_FILES)
     if not (files.feature_extractor / "manifest.json").is_file():
         raise UserError(f"{files.feature_extractor}: there are no features; run the features stage")
     if changed := find_changed_input(files.weights, root):

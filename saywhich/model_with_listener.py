@@ -46,7 +46,8 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
         return self.listener
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        return self.listener.encode_texts([captions] if isinstance(captions, str) else captions).float().cpu()
+        texts = [captions] if isinstance(captions, str) else captions
+        return self.listener.encode_texts(texts).float().cpu() if len(texts) else torch.zeros(0, self.listener.size)
 
     def generate_candidates(
         self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]

@@ -40,7 +40,10 @@ def caption_photos(
 
 
 def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
-    """Return the photos by the listener's scores with `text`, best first, the unknown words, and the unlike photos."""
+    """Return the photos by the listener's scores with `text`, best first, and the words outside the vocabulary.
+
+    The response also lists the photos unlike the training images.
+    """
     matches = find_best_matches(model.encode_text([text])[0], features.vectors, None)
     vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.encodes_text else None
     unknown = [] if vocabulary is None else [word for word in tokenise(text) if word not in vocabulary.ids]
@@ -70,7 +73,7 @@ def _caption_batch(
         _compute_attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
     )
     scores = model.encode_text(texts) @ features.vectors.T
-    is_distractor = ~features.copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
+    is_distractor = ~features.find_copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
     result = []
     for i, (text, caption_words) in enumerate(zip(texts, words, strict=True)):
         order = scores[i].argsort(descending=True, stable=True).tolist()

@@ -58,7 +58,7 @@ class TextListener(Protocol):
 
 @dataclass(frozen=True)
 class PragmaticGallery(Generic[Features]):
-    """Gallery of N photos `among` which distractors are chosen; `read` returns the features of the given rows.
+    """Gallery `among` of N photos, from which distractors are chosen; `read` returns the features of the given rows.
 
     `listener` computes the posterior "listener"; None stands for the trained model's own listener.
     """
@@ -68,7 +68,7 @@ class PragmaticGallery(Generic[Features]):
     read: Callable[[Sequence[int]], Features]
     listener: TextListener | None = None
 
-    def nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
+    def find_nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
         """Return the rows (M, K) of the distractors of M photos, nearest first, padded with −1.
 
         `vectors` (M, H) are the listener's embeddings of the photos, and `contents` the digests of the prepared photos.
@@ -77,4 +77,4 @@ class PragmaticGallery(Generic[Features]):
         from pipeline.evaluation.pragmatic_captions import find_nearest_among
 
         count = min(self.decoding.distractors, len(self.among))
-        return find_nearest_among(vectors, self.among.vectors, self.among.copies(contents), count)
+        return find_nearest_among(vectors, self.among.vectors, self.among.find_copies(contents), count)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import HTTPException, Request
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
-from pipeline.evaluation.caption_scores import SIMILARITY
+from pipeline.evaluation.rerank_scores import SIMILARITY
 from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.uploads import BODY, MAX_MESSAGE_CHARACTERS
 

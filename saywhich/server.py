@@ -10,7 +10,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.evaluation.caption_scores import SIMILARITY
+from pipeline.evaluation.rerank_scores import SIMILARITY
 from pipeline.features.animated_thumbnail import open_first_frame
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.offline_page import PAGES

@@ -1,8 +1,8 @@
 """Embeddings of photos and captions, cached in the user's cache folder, so that each is encoded once by a model.
 
-A photo is identified by its path, size, modification time and inode, a caption by the SHA-256 of its text. Each row
-has a digest that depends on the model. Damaged rows are computed again, and an unusable cache is skipped. Nothing is
-written beside the photos.
+A photo is identified by its path, size, modification time and inode. A caption is identified by the SHA-256 of its
+text. Each row has a digest that depends on the model. Damaged rows are computed again, and an unusable cache is
+skipped. Nothing is written beside the photos.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ def embed_with_cache(files: Sequence[Path], digest: str, size: int, embed: Embed
                 path: (content, vector_by_content.setdefault(content, np.ascontiguousarray(vector, "<f4")))
                 for path, content, vector in zip(readable, contents, vectors, strict=True)
             }
-            store.add({path: (stale[path], photo) for path, photo in new_photos.items()})
+            store.add_photos({path: (stale[path], photo) for path, photo in new_photos.items()})
             photo_by_path |= new_photos
             bar.update(len(readable))
     missing_paths = [path for path in cached.keys() - stamps.keys() if not os.path.exists(path)]
-    store.forget(missing_paths)
+    store.remove_photos(missing_paths)
     if stale:
-        store.confirm({path: stamps[path] for path in photo_by_path})
+        store.confirm_photos({path: stamps[path] for path in photo_by_path})
     store.close()
     readable_rows = [i for i, path in enumerate(paths) if path in photo_by_path]
     photos = [photo_by_path[paths[i]] for i in readable_rows]
@@ -118,7 +118,7 @@ class VectorCache:
         """Return the stamp, the digest and the embedding of each cached photo in or below the folders of `paths`."""
         return self._try(lambda connection: self._read_photos(connection, paths)) or {}
 
-    def add(self, photos: dict[str, tuple[Stamp, CachedPhoto]]) -> None:
+    def add_photos(self, photos: dict[str, tuple[Stamp, CachedPhoto]]) -> None:
         """Store the stamp, the digest and the embedding of each photo."""
         rows = [
             [os.fsencode(path), *stamp, content, vector.tobytes()]
@@ -145,12 +145,12 @@ class VectorCache:
         if self._file and len(cached) < len(set(captions)):
             self._rebuild("it loses rows")
 
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove_photos(self, paths: Sequence[str]) -> None:
         """Remove photos that no longer exist."""
         if paths:
             self._write("DELETE FROM photos WHERE path = ?", [[os.fsencode(path)] for path in paths])
 
-    def confirm(self, stamps: dict[str, Stamp]) -> None:
+    def confirm_photos(self, stamps: dict[str, Stamp]) -> None:
         """Rebuild a database that does not return photos with these stamps: it loses rows."""
         cached = self.read_photos(stamps)
         if self._file and any(path not in cached or cached[path][0] != stamp for path, stamp in stamps.items()):

@@ -15,7 +15,7 @@ from pipeline.errors import UserError, summarise_error
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
 MAX_PACKET_BYTES = 2**24  # maximum bytes of a packet
-NEW = (
+EMPTY_PACKET = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'
     f'<rdf:RDF xmlns:rdf="{RDF}">\n</rdf:RDF>\n</x:xmpmeta>\n<?xpacket end="w"?>'
 ).encode()
@@ -27,7 +27,7 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
     The description is one line, without characters that XML cannot hold. Raises UserError for a packet that cannot be
     read or edited.
     """
-    packet = NEW if packet is None else packet
+    packet = EMPTY_PACKET if packet is None else packet
     content = _parse(packet)
     if content.end is None:
         raise UserError("its XMP packet has no rdf:RDF with an end tag; repair or remove the packet")

@@ -23,7 +23,7 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.scenes.write_scenes import draw_scenes
 
     def draw_scenes_with_dialogs(out: Path, dialogs: bool = False, **settings: Any) -> dict[str, int]:
-        return draw_scenes(out, annotate=write_scene_dialogs if dialogs else None, further=FILES, **settings)
+        return draw_scenes(out, annotate=write_scene_dialogs if dialogs else None, additional=FILES, **settings)
 
     assert stage.instance is not None
     draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes_with_dialogs, "films": draw_films}

@@ -22,9 +22,10 @@ from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 if TYPE_CHECKING:
-    from pipeline.config.schema import EvaluateSection, PragmaticSettings, RerankSettings
+    from pipeline.config.schema import EvaluateSection, PragmaticSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import PreparedData
+    from pipeline.evaluation.evaluation_settings import RerankSettings
     from pipeline.extension import SplitEvaluation
     from pipeline.models.decoder import Decoder
 
@@ -96,8 +97,8 @@ def build_evaluation(
 
     Raises UserError for `pragmatic` with a slice's speaker, and for `rerank` where the slice does not support it.
     """
-    from pipeline.evaluation.caption_scores import OWN, Reranking
-    from pipeline.evaluation.judges import ADAPTED, JudgeSources
+    from pipeline.evaluation.judge_names import ADAPTED, OWN
+    from pipeline.evaluation.judges import JudgeSources
     from pipeline.evaluation.open_evaluation import open_evaluation
     from pipeline.slices.evaluation_parts import EVALUATION
     from pipeline.slices.slice_agents import SLICES, find_owner
@@ -113,8 +114,7 @@ def build_evaluation(
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
-    reranking = None if rerank is None else Reranking(**rerank.model_dump())
-    with open_evaluation(settings, method, reranking, EVALUATION, sources, store, decoding) as evaluation:
+    with open_evaluation(settings, method, rerank, EVALUATION, sources, store, decoding) as evaluation:
         yield evaluation
 
 

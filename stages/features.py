@@ -26,7 +26,7 @@ KEY = re.compile(r"\bfeatures\.(network|weights|options|image_size|pca_dim)\b")
 
 @contextmanager
 def name_keys(name: str) -> Iterator[None]:
-    """Insert the name of the set of features into keys of a UserError: features.network is features.main.network."""
+    """Insert the name of the set of features into a UserError: features.network becomes features.main.network."""
     try:
         yield
     except UserError as error:
@@ -79,7 +79,7 @@ def run(stage: Stage) -> None:
             import_features(
                 prepared.ids.to_pylist(),
                 stage.out,
-                form=FEATURE_FORMATS[imported.format],
+                feature_format=FEATURE_FORMATS[imported.format],
                 regions=imported.regions,
                 max_regions=imported.max_regions,
                 pooled=imported.pooled,

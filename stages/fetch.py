@@ -1,4 +1,4 @@
-"""Download of a corpus of the papers. It is not a DVC stage, because the corpus's files are not made here.
+"""Download of a corpus of the papers. It is no DVC stage, because the corpus's files are inputs of the workflow.
 
 python -m stages.fetch --dataset coco → data/external/coco; without --dataset it lists the corpora.
 """
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         if options.dataset is None:
             print("\n".join(summarise_card(cards.load_card(name)) for name in cards.list_card_names()))
-            print("\nmake data DATASET=NAME downloads what may be downloaded, and lists the sources of other files")
+            print("\nmake data DATASET=NAME downloads all permitted files, and lists the sources of other files")
             return
         card = cards.load_card(options.dataset)
         out = options.out or DATA / "external" / card.name

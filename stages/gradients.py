@@ -120,11 +120,11 @@ def run_trained(options: argparse.Namespace) -> None:
 
 
 def select_candidates(candidates: Sequence[Any], prefix: str) -> list[Any]:
-    """Return the candidates whose name starts with `prefix`. Raises UserError where there is none."""
+    """Return the candidates whose name starts with `prefix`. Raises UserError where no name does."""
     selection = [candidate for candidate in candidates if candidate.name.startswith(prefix)]
     if not selection:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
-        raise UserError(f"--only {prefix}: no such estimator; there are {names}")
+        raise UserError(f"--only {prefix}: no such estimator; there are {names}; give the beginning of one")
     return selection
 
 

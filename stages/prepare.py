@@ -20,7 +20,7 @@ FREQUENCIES = "document_frequencies.parquet"
 def run(stage: Stage) -> None:
     """Read the corpus, decode its images in the folder `prepare.images`, if any, and write the prepared form.
 
-    Raises UserError where the file `prepare.document_frequencies` is missing.
+    Raises UserError as `read_corpus` does, and where the file `prepare.document_frequencies` is missing.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,6 +1,7 @@
 """The report: curves, tables and pictures.
 
-python -m stages.report → data/report: report.html; table.md, tables.md; the figures as PNG and their numbers as CSV.
+python -m stages.report → data/report: report.html; table.md, tables.md; the figures as PNG and their numbers as CSV;
+for few photos, a summary in photos.txt.
 """
 
 from pathlib import Path

@@ -23,7 +23,7 @@ def run(stage: Stage) -> None:
     with recorder.record_run(stage.title, stage.params.as_dict()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(count_parallel_cells())]
         # on a request the cells save a checkpoint and end, and then Snakemake ends
-        with signals.note_requests() as get_request:
+        with signals.record_requests() as get_request:
             snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
             status = signals.wait_for_process(snakemake, get_request)
         if status:

@@ -59,8 +59,7 @@ def build_method(
 ) -> tuple[Method, CiderD | None]:
     """Build a method from the pretrained agents below `root`.
 
-    Also return the CIDEr-D of captions; None for a slice's agents. Raises UserError where the method takes other agents
-    than the pretrained agents.
+    Also return the CIDEr-D of captions; None for a slice's agents. Raises UserError as `load_rewards` and `compose` do.
     """
     from pipeline.composition.compose import compose
     from pipeline.composition.joint import Agents, pair_agents

@@ -20,7 +20,7 @@ from pipeline.runtime.files import compute_digest
 from pipeline.workflow.dependencies import write_code_digests
 
 PARAMS = Path("params.yaml")
-SPICE, SPICE_MIXES = "SPICE", ("spice", "spider")  # as a metric; as rewards (pipeline/scores/rewards.py)
+SPICE, SPICE_REWARDS = "SPICE", ("spice", "spider")  # as a metric; as rewards (pipeline/scores/rewards.py)
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -83,7 +83,7 @@ def _list_rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _needs_spice(reward: Any) -> bool:
-    return bool(reward.get(SPICE)) if isinstance(reward, Mapping) else reward in SPICE_MIXES
+    return bool(reward.get(SPICE)) if isinstance(reward, Mapping) else reward in SPICE_REWARDS
 
 
 if __name__ == "__main__":

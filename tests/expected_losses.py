@@ -1,4 +1,4 @@
-"""Losses of methods written out, for tests to compare with."""
+"""Losses of methods written out, and comparisons of gradients."""
 
 import torch
 from torch import Tensor
@@ -31,6 +31,14 @@ def assert_same_gradients(loss: Tensor, expected: Tensor, agent: torch.nn.Module
     for left, right in zip(found, compute_gradients(expected, agent), strict=True):
         torch.testing.assert_close(left, right)
     assert all(not g.any() for g in found) is zero
+
+
+def compute_error_ratio(estimates: Tensor, truth: Tensor) -> float:
+    """Return the squared distance of the mean of gradients (R, P) from the truth (P,), divided by its expectation.
+
+    The expectation is that of unbiased estimates, whose mean differs from the truth by sampling alone.
+    """
+    return float((estimates.mean(0) - truth).square().sum() / (estimates.var(0).sum() / len(estimates)))
 
 
 def compute_losses(method: Method, batch: Batch, seed: int = 1) -> dict[str, Tensor]:

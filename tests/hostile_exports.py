@@ -177,7 +177,7 @@ Trial = tuple[str, Path, Callable[[], bytes]]  # the change, the file, its new c
 
 def _make_value_trials(folder: Path) -> Iterator[Trial]:
     """Yield trials that replace each value of the JSON files and of the weights' header by each hostile value."""
-    for path in (path for path in sorted(folder.rglob("*.json"))):
+    for path in sorted(folder.rglob("*.json")):
         whole = json.loads(path.read_text())
         for key_path in _find_key_paths(whole):
             if key_path != ("sha256",):

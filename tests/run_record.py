@@ -1,4 +1,4 @@
-"""The record of a whole `make test`, which `make record PROFILE=tests` takes."""
+"""The record of a whole `make test`, which `make record PROFILE=tests` reads."""
 
 from pathlib import Path
 

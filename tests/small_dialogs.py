@@ -40,7 +40,7 @@ def make_batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 
     captions = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(count, REGIONS, dtype=torch.bool)
-    return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, rounds=questions)
+    return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, questions=questions)
 
 
 def make_encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **options: bool):

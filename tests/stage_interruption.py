@@ -117,11 +117,10 @@ class StageWork:
     clear: Callable[[], None]
 
 
-def make_work(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> StageWork:
+def make_work(world: Path, scratch: Path, name: str) -> StageWork:
     """Return a stage that writes to a folder of its own in `scratch`."""
     out = scratch / name
-    stage_options = STAGES[name] if options is None else options
-    arguments = (f"stages.{name}", *stage_options, "--out", str(out))
+    arguments = (f"stages.{name}", *STAGES[name], "--out", str(out))
     clear = partial(shutil.rmtree, out, ignore_errors=True)
     return StageWork(world, name, arguments, partial(compute_digests, out), clear)
 

@@ -14,15 +14,15 @@ from whole_profiles import PROFILES
 
 from pipeline.config.overlays import Composition
 from pipeline.errors import UserError
+from pipeline.report.recording import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md"), *ROOT.glob("results/*.md")]
+FOLDERS = ("docs/**", "profiles/**", "results", "data")
+DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md"))]
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-# names of measurements that PROFILE may take in `make record`, besides profiles
-RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}
 
 
 def read_commands(path: Path) -> list[list[str]]:
@@ -50,7 +50,7 @@ def find_unknown_names(command: list[str], document_profiles: set[str]) -> str |
         settings = dict(word.split("=", 1) for word in rest if "=" in word)
         unknown = {word for word in rest if "=" not in word} - TARGETS
         profile = settings.get("PROFILE", "scenes").partition("@")[0]
-        if profile not in {*RECORDS, *document_profiles, *PROFILES.list_names()}:
+        if profile not in {*COMMANDS, *document_profiles, *PROFILES.list_names()}:
             unknown.add(f"PROFILE={profile}")
         if overlays := {word.lower(): name for word, name in settings.items() if word in ("DATA", "METHODS", "GRID")}:
             try:
@@ -58,6 +58,8 @@ def find_unknown_names(command: list[str], document_profiles: set[str]) -> str |
             except UserError as error:
                 unknown.add(str(error))
         return ", ".join(unknown) or None
+    if program == "python" and rest[0].endswith(".py"):
+        return None if (ROOT / rest[0]).exists() else rest[0]
     if program == "python" and rest[0] == "-m" and rest[1] != "pytest":
         return None if find_spec(rest[1]) else rest[1]
     if program == "python" and rest[0] == "-m":
@@ -68,7 +70,7 @@ def find_unknown_names(command: list[str], document_profiles: set[str]) -> str |
     if command[:2] == ["dvc", "repro"]:
         stages = [word.partition("@")[0] for word in rest[1:] if not word.startswith("-")]
         return next((stage for stage in stages if stage not in STAGES), None)
-    if program == "saywhich" and find_spec("saywhich.cli"):
+    if program == "saywhich":
         if not find_spec(f"saywhich.commands.{rest[0]}"):
             return rest[0]
         parser = ArgumentParser()
@@ -110,6 +112,7 @@ def test_an_unknown_command_in_a_document_is_detected():
         ("make repro PROFILE=nowhere", "PROFILE=nowhere"),
         ("make repro DATA=films METHODS=nothing", "METHODS=nothing: DATA=films has none of that name; allowed: "),
         ("python -m stages.nothing", "stages.nothing"),
+        ("python benchmarks/nothing.py --times 1", "benchmarks/nothing.py"),
         ("python -m pytest tests/nothing.py -k x", "tests/nothing.py"),
         ("SAYWHICH_PROCESSES=4 dvc repro nothing@mle", "nothing"),
         ("snakemake -s nothing.smk --cores 2", "nothing.smk"),

@@ -134,22 +134,22 @@ def test_the_page_shows_what_a_generator_attends_to(world):
 
 def test_differences_have_intervals_over_dialogs(world):
     from pipeline.analysis.results import read_results
-    from pipeline.dialog.report.dialog_ranking import compute_mrr_difference, compute_reciprocal_ranks
+    from pipeline.dialog.report.dialog_ranking import compute_ranker_difference, compute_reciprocal_ranks
 
     results = read_results(world / "data/sweep", [world / "data/evaluation/g_dis"])
     (run,) = results.runs
     own = compute_reciprocal_ranks(run)
     assert own.shape == (8,)
     assert own.mean() == pytest.approx(run.value("test", "ranking", "MRR"))
-    found = compute_mrr_difference([own + 0.1, own + 0.3], [own])
+    found = compute_ranker_difference([own + 0.1, own + 0.3], [own])
     assert (found.value, found.low, found.high, *found.by_seed) == pytest.approx((0.2, 0.2, 0.2, 0.1, 0.3))
     assert found.verdict == "holds"
-    assert compute_mrr_difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
-    assert compute_mrr_difference([own + 0.1], [own]).verdict == "open"  # one seed is not enough
-    assert compute_mrr_difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # the seeds disagree
-    assert compute_mrr_difference([own, own], [own, own]).verdict == "open"
-    assert compute_mrr_difference([own] * 2, [own] * 3) is None
-    assert compute_mrr_difference([own], [own[:3]]) is None
+    assert compute_ranker_difference([own], [own + 0.1, own + 0.3]).verdict == "fails"
+    assert compute_ranker_difference([own + 0.1], [own]).verdict == "open"  # one seed is not enough
+    assert compute_ranker_difference([own - 0.1, own + 0.5], [own]).verdict == "open"  # the seeds disagree
+    assert compute_ranker_difference([own, own], [own, own]).verdict == "open"
+    assert compute_ranker_difference([own] * 2, [own] * 3) is None
+    assert compute_ranker_difference([own], [own[:3]]) is None
     assert compute_reciprocal_ranks(run, "rank_nobody") is None
 
 

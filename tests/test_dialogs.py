@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from every_method import IN_DIALOGS
+from expected_losses import compute_error_ratio
 from small_dialogs import make_batch, make_discriminator, make_generator
 
 from pipeline.channels.hard import Multinomial
@@ -135,13 +136,13 @@ def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preferen
     batch = make_batch()
     by_chance = 3.5
     assert (
-        compute_candidate_ranks(compute_discriminator_scores(agents.listener, batch), batch.rounds.truth)
+        compute_candidate_ranks(compute_discriminator_scores(agents.listener, batch), batch.questions.truth)
         .double()
         .mean()
         < 2
     )
     assert (
-        compute_candidate_ranks(compute_candidate_likelihoods(agents.speaker, batch), batch.rounds.truth)
+        compute_candidate_ranks(compute_candidate_likelihoods(agents.speaker, batch), batch.questions.truth)
         .double()
         .mean()
         < by_chance
@@ -174,10 +175,10 @@ def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
 def test_ranks_cover_every_round():
     """The human answer has the highest score in round 6 alone; elsewhere all candidates tie, and it ranks last."""
     batch, model = make_batch(dialogs=2, rounds=10), make_discriminator().eval()
-    truth = batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))[:, 0]
+    truth = batch.questions.options.gather(1, batch.questions.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5
     model.encode_answers = lambda answers: torch.eye(len(answers))
-    model.encode_question = lambda _: torch.eye(len(batch.rounds.answers))[truth] * known.unsqueeze(1)
+    model.encode_question = lambda _: torch.eye(len(batch.questions.answers))[truth] * known.unsqueeze(1)
     found = RankingValidation(None, model, lambda: [batch], torch.device("cpu"))()
     assert found["R@1"] == pytest.approx(10.0)
     assert found["MRR"] == pytest.approx((2 * 1 + 18 / 6) / 20)
@@ -189,17 +190,17 @@ def test_likelihoods_of_candidates_equal_those_of_each_alone(decoder):
 
     batch, speaker = make_batch(), make_generator(decoder=decoder).eval()
     found = compute_candidate_likelihoods(speaker, batch)
-    for option in range(batch.rounds.options.shape[1]):
-        candidates = replace(batch, captions=batch.rounds.answers[batch.rounds.options[:, option]])
+    for option in range(batch.questions.options.shape[1]):
+        candidates = replace(batch, captions=batch.questions.answers[batch.questions.options[:, option]])
         message = teacher_force(speaker, candidates)
         torch.testing.assert_close(found[:, option], message.log_probs.sum(1))
 
 
 def test_options_that_are_alike_tie_to_the_bit():
     batch = make_batch()
-    options = batch.rounds.options.clone()
+    options = batch.questions.options.clone()
     options[:, 0] = options[:, 3]
-    batch = replace(batch, rounds=replace(batch.rounds, options=options))
+    batch = replace(batch, questions=replace(batch.questions, options=options))
     for scores in (
         compute_candidate_likelihoods(make_generator(), batch),
         compute_discriminator_scores(make_discriminator(), batch),
@@ -220,9 +221,11 @@ def world() -> GradientWorld:
     regions = torch.randn(1, 2, 3, dtype=torch.float64).repeat_interleave(2, 0)
     questions, history = torch.tensor([[1, 2], [2, 0]]), torch.tensor([[[1, 1, 0], [2, 1, 0]]])
     answers = torch.tensor([[1, 0, 0], [2, 1, 0]])
-    rounds = DialogQuestions(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
+    dialog_questions = DialogQuestions(
+        questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers
+    )
     mask = torch.ones(2, 2, dtype=torch.bool)
-    batch = DialogBatch(torch.arange(2), regions.mean(1), regions, mask, answers, rounds=rounds)
+    batch = DialogBatch(torch.arange(2), regions.mean(1), regions, mask, answers, questions=dialog_questions)
     return GradientWorld(speaker.eval(), listener.eval().requires_grad_(False), batch)
 
 
@@ -230,10 +233,8 @@ def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
     preference = PairwiseScore(world.listener)
     truth = world.exact_gradient(preference)
     found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), preference, rounds=80)
-    error = (found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found))
-    assert error < 4
-    wrong = (found.mean(0) - 1.5 * truth).square().sum() / (found.var(0).sum() / len(found))
-    assert wrong > 12
+    assert compute_error_ratio(found, truth) < 4
+    assert compute_error_ratio(found, 1.5 * truth) > 12
 
 
 def test_the_bias_of_the_gradient_of_g_dis(world):
@@ -262,7 +263,7 @@ def test_adaptation_updates_the_discriminator_and_not_the_speaker():
 def test_all_tensors_of_a_dialog_batch_are_transferred():
     batch = make_batch()
     transferred = batch.to("meta")
-    assert transferred.rounds is not None
-    values = [getattr(part, f.name) for part in (transferred, transferred.rounds) for f in fields(part)]
+    assert transferred.questions is not None
+    values = [getattr(part, f.name) for part in (transferred, transferred.questions) for f in fields(part)]
     devices = [value.device.type for value in values if isinstance(value, torch.Tensor)]
     assert devices == ["meta"] * 10  # five tensors of each part

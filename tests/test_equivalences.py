@@ -15,7 +15,7 @@ from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method, Term, UpdateSchedule
 from pipeline.composition.pretraining import build_listener_adaptation, build_listener_matching, build_teacher_forcing
 from pipeline.errors import UserError
-from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut
+from pipeline.estimators.baselines import BatchStd, CentredBaseline, GroupMean, GroupStd, LeaveOneOut
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
@@ -370,7 +370,7 @@ def test_batch_scaling_gives_scores_of_any_scale_the_same_weight(toy):
     found = []
     for factor in (1.0, 1000.0):
         agents = toy.agents()
-        estimator = ScoreFunction(Multinomial(3), CenteredBaseline(NoBaseline()), scaling=BatchStd(0.0))
+        estimator = ScoreFunction(Multinomial(3), CentredBaseline(NoBaseline()), scaling=BatchStd(0.0))
         term = Term("hinge", 1.0, ScaledHinge(agents.listener, factor), estimator)
         found.append(
             compute_gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())

@@ -36,7 +36,7 @@ from stages.features import run
 
 written = []
 
-def save_or_die(file, **arrays):
+def save_or_kill(file, **arrays):
     if len(written) == 4:  # in the middle of the fifth batch
         file.write(bytes(1000))
         file.flush()
@@ -44,7 +44,7 @@ def save_or_die(file, **arrays):
     written.append(file)
     return save(file, **arrays)
 
-save, np.savez = np.savez, save_or_die
+save, np.savez = np.savez, save_or_kill
 sys.exit(main("features", run, []))
 """
 

@@ -175,7 +175,7 @@ def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder):
+def test_a_listener_of_clip_vectors_is_trained_evaluated_and_exported(folder):
     prepared, store = load_training_data(Path("data"))
     clip, tower = (FeatureStore(Path("data/features") / name) for name in ("clip", "main"))
     rows = prepared.rows("train")

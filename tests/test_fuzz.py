@@ -202,6 +202,7 @@ def test_any_settings_are_read_or_refused_in_one_line(text):
     except UserError as error:
         problem = str(error)
     assert "\n" not in problem
+    assert not problem or problem.startswith("params.yaml")
 
 
 @fuzz_settings
@@ -217,8 +218,10 @@ def test_any_array_is_read_or_refused_by_a_value_error(start, replacement):
 
 def catch_import_error(folder: Path, form: str, regions: Path) -> str:
     with pytest.raises(UserError) as error:
-        import_features(["1"], folder / "out", form=FEATURE_FORMATS[form], regions=str(regions), max_regions=3)
-    assert "\n" not in str(error.value)
+        import_features(
+            ["1"], folder / "out", feature_format=FEATURE_FORMATS[form], regions=str(regions), max_regions=3
+        )
+    assert "\n" not in error.value.args[0]
     return str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""The page on speakers, followed in a copy of the project: its speaker is trained, and agrees with the plain unroll."""
+"""The page on speakers, followed in a copy of the project: its speaker is trained, and passes the tests of speakers."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ VERBS = {
     "calibrate", "choose", "cite", "clear", "collapse", "compose", "confirm", "conjugate", "edit", "embed",
     "enumerate", "estimate", "expand", "explain", "extrapolate", "finish", "flatten", "forbid", "free", "gather",
     "get", "hash", "identify", "interpolate", "intersect", "iterate", "join", "lay", "leave", "look", "mark", "mask",
-    "match", "mix", "note", "optimize", "order", "override", "pack", "pad", "pair", "pick", "place", "pretrain",
+    "match", "mix", "note", "optimise", "order", "override", "pack", "pad", "pair", "pick", "place", "pretrain",
     "push", "rate", "report", "require", "resample", "resize", "resolve", "restore", "reuse", "reward", "shorten",
     "silence", "stack", "state", "stream", "suggest", "summarise", "sync", "temper", "tokenise", "twist", "view",
 }  # fmt: skip

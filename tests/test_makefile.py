@@ -108,7 +108,7 @@ def test_hosted_tests_run_on_the_oldest_python_that_is_supported():
     assert f">={jobs['test']['strategy']['matrix']['python'][0]}" == project["requires-python"]
 
 
-def test_commit_hooks_call_make_as_continuous_integration_does():
+def test_commit_hooks_format_and_check_with_make():
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["entry"] for hook in repository["hooks"]] == ["make fmt", "make check"]
     assert not any(hook["pass_filenames"] for hook in repository["hooks"])

@@ -139,7 +139,7 @@ def test_reinforce_updates_speaker_and_listener_alternately(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.3)
     for step, terms, updated_role in [
         (0, {"discriminability", "naturalness"}, "speaker"),
-        (1, {"listening"}, "listener"),
+        (1, {"matching"}, "listener"),
         (2, {"discriminability", "naturalness"}, "speaker"),
     ]:
         assert method.freeze(step) == {updated_role}

@@ -31,7 +31,7 @@ def run_python(tmp_path):
 
 def test_a_user_without_a_home_has_a_private_one(run_python, tmp_path):
     assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"
-    assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run finds the caches
+    assert run_python("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the second run reuses the caches
 
 
 def test_importing_the_package_alone_gives_a_home(run_python, tmp_path):

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from expected_losses import compute_error_ratio
 from linear_score import LinearScore
-from test_oracle import compute_error_ratio
 
 from pipeline.channels.hard import Multinomial
 from pipeline.estimators.credit import MonteCarloCredit

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from expected_losses import compute_error_ratio
 from linear_score import LinearScore
-from test_oracle import IMAGES, compute_error_ratio, world
+from test_oracle import IMAGES, world
 
 from pipeline.channels.hard import Multinomial
 from pipeline.estimators.baselines import LeaveOneOut

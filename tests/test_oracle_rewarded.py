@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_oracle import IMAGES, STEPS, VOCABULARY, compute_error_ratio, world
+from expected_losses import compute_error_ratio
+from test_oracle import IMAGES, STEPS, VOCABULARY, world
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory

@@ -21,7 +21,7 @@ from pipeline.channels.teacher_forcing import (
 )
 from pipeline.models.att2in import Att2in
 from pipeline.models.guided import GuidedDecoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import generate, teacher_force
 
@@ -167,21 +167,21 @@ def test_the_most_probable_captions_equal_those_of_the_plain_unroll(world, chann
     assert torch.equal(found.mask, expected.mask)
     assert found.log_probs is None
     assert torch.equal(
-        generate(optimize_for_decoding(speaker), batch, channel, make_generator()).tokens, expected.tokens
+        generate(optimise_for_decoding(speaker), batch, channel, make_generator()).tokens, expected.tokens
     )
 
 
 def test_the_inference_form_draws_the_same_tokens_and_has_no_gradient_for_att2in(world):
     speaker, _, batch = world
     speaker.eval()
-    found = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), make_generator())
+    found = generate(optimise_for_decoding(speaker), batch, Multinomial(SAMPLES), make_generator())
     expected = generate(speaker, batch, Multinomial(SAMPLES), make_generator())
     assert torch.equal(found.tokens, expected.tokens)
     torch.testing.assert_close(found.log_probs, expected.log_probs)
     assert expected.log_probs.requires_grad
-    assert (optimize_for_decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
+    assert (optimise_for_decoding(speaker) is speaker) == (not isinstance(speaker, Att2in))
     if isinstance(speaker, Att2in):
-        fast = optimize_for_decoding(speaker.train())
+        fast = optimise_for_decoding(speaker.train())
         assert not fast.training
         assert not fast.state_weight.requires_grad
         speaker.eval()
@@ -193,10 +193,10 @@ def test_captions_in_bfloat16_are_nearly_the_same(toy):
     with torch.no_grad():
         speaker.logit.weight *= 20
     captions = [
-        generate(optimize_for_decoding(speaker, dtype), batch, Greedy(), make_generator()).tokens
+        generate(optimise_for_decoding(speaker, dtype), batch, Greedy(), make_generator()).tokens
         for dtype in (None, torch.bfloat16)
     ]
-    assert optimize_for_decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
+    assert optimise_for_decoding(speaker, torch.bfloat16).logit.weight.dtype == torch.bfloat16
     assert speaker.logit.weight.dtype == torch.float32
     assert (captions[0] == captions[1]).float().mean() > 0.8
 
@@ -250,7 +250,7 @@ def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
     kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     assert torch.equal(message.tokens, kept)
     assert torch.equal(
-        generate(optimize_for_decoding(GuidedDecoder(speaker, gamma)), batch, channel, make_generator()).tokens, kept
+        generate(optimise_for_decoding(GuidedDecoder(speaker, gamma)), batch, channel, make_generator()).tokens, kept
     )
     assert gamma < 1 or not torch.equal(kept, generate(speaker, batch, channel, make_generator()).tokens)
     if channel.requires_grad:

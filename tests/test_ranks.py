@@ -41,13 +41,13 @@ def make_methods(toy) -> dict[str, Method]:
     listener = toy.agents().listener
     return {
         "psst": make_joint("psst_multinomial", 0.3, rho=0.5, mix="caption"),
-        "gumbel words": replace(make_joint("psst_gumbel", 0.3), normalise_gradients=True),
+        "gumbel, normalised": replace(make_joint("psst_gumbel", 0.3), normalise_gradients=True),
         "all negatives": make_joint("st_multinomial", 0.3, Objective(negatives="all", reduction="mean")),
         "luo, centred": make_joint("luo", 0.5, Objective(centre_advantages=True, cross_entropy_weight=0.5)),
         "reinforce": make_joint("reinforce", 0.5),
         "gumbel rao": make_joint("psst_gumbel_rao", 0.3, k=2),
-        "by batch": make_joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", advantage_scaling="batch")),
-        "by group": make_joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", advantage_scaling="group")),
+        "batch std": make_joint("luo", 0.5, Objective(samples=2, baseline="leave_one_out", advantage_scaling="batch")),
+        "group std": make_joint("st_reinmax", 0.3, Objective(samples=3, baseline="group", advantage_scaling="group")),
         "relax": add_relax(make_joint("luo", 0.5, Objective(samples=2))),
         "sll_me": METHODS["sll_me"](toy.agents(dropout=0.4), Objective(), weight=0.5, samples=2),
         "sll_sle": METHODS["sll_sle"](toy.agents(dropout=0.4), Objective(centre_advantages=True), alpha=0.5),
@@ -133,9 +133,9 @@ def two_ranks(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Te
     return folder, [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
-NAMES = ["psst", "gumbel words", "all negatives", "luo, centred", "reinforce", "infonce"]
+NAMES = ["psst", "gumbel, normalised", "all negatives", "luo, centred", "reinforce", "infonce"]
 NAMES += ["batch frequencies", "collapse recovery"]
-NAMES += ["gumbel rao", "by batch", "by group", "relax", "sll_me", "sll_sle"]
+NAMES += ["gumbel rao", "batch std", "group std", "relax", "sll_me", "sll_sle"]
 NAMES += ["continuations", "mixer", "wtf_rl", "psst_wtf", "heads"]
 
 

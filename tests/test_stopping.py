@@ -12,7 +12,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 from process_stopping import CONTAINER, GROUP, HANG_UP, KEYBOARD, list_begun_trainings, start_tree, write_repository
 
-PATIENCE = 60.0  # seconds, while other tests run; make fault-injection checks the ten seconds of RELIABILITY.md
+BUSY_BOUND = 60.0  # seconds, while other tests run; make fault-injection checks the ten seconds of RELIABILITY.md
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -32,7 +32,7 @@ def trained_repository(tmp_path_factory) -> Path:
     (folder / "long cells").touch()
     with start_tree(folder) as running:
         running.wait_for(lambda: len(list_begun_trainings(folder)) == 4)
-        assert not running.stop(GROUP, SIGTERM, PATIENCE)
+        assert not running.stop(GROUP, SIGTERM, BUSY_BOUND)
     (folder / "began.txt").unlink()
     shutil.rmtree(folder / "data/checkpoints")
     return folder
@@ -68,7 +68,7 @@ def test_a_container_ends_on_a_request_to_its_first_process(new_repository, tmp_
     folder = Path(shutil.copytree(new_repository, tmp_path / "repository"))
     with start_tree(folder, nohup=False, container=True) as running:
         running.wait_for(lambda: len(list_begun_trainings(folder)) == 2)
-        assert not running.stop("first", SIGTERM, PATIENCE), running.read_output()
+        assert not running.stop("first", SIGTERM, BUSY_BOUND), running.read_output()
         assert running.make.returncode == 128 + SIGTERM, running.read_output()
     assert running.read_output().count("repro: ended by SIGTERM (") == 1
     assert "Traceback" not in running.read_output()
@@ -92,11 +92,11 @@ def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool
     """
     with start_tree(folder, nohup, terminal=terminal) as running:
         running.wait_for(lambda: len(list_begun_trainings(folder)) == 2)
-        assert not running.stop(kind, request, PATIENCE), running.read_output()
+        assert not running.stop(kind, request, BUSY_BOUND), running.read_output()
         printed, status = running.read_output(), running.make.returncode
     # make returns status 2 if only a child was asked to end, or if a shell made it ignore the signal
     ends_by_signal = kind in ("make", KEYBOARD, HANG_UP) or (kind == GROUP and request != SIGINT)
-    # at a terminal, make and its child get the signal together, and make may notice its child's end first
+    # at a terminal, make and its child get the signal together, and the child may end before make handles the signal
     assert status in ((-request, 2) if kind == KEYBOARD else (-request,) if ends_by_signal else (2,)), printed
     assert f"Error {128 + request}" in printed
     assert len([line for line in printed.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1

@@ -1,4 +1,4 @@
-"""Tiny captioners of transformers with random weights, written as folders in the form of the hub."""
+"""Tiny captioners of the library transformers with random weights, in folders in the form of the hub."""
 
 import json
 from pathlib import Path

@@ -57,7 +57,7 @@ def _save_parts(family: str, folder: Path) -> None:
         hub.ViTImageProcessor(**size).save_pretrained(folder)
 
 
-def _train_tokenizer(hub: Any, *special: str, **names: str) -> Any:
+def _train_tokenizer(*special: str, **names: str) -> Any:
     """Train a byte-level tokenizer on TEXTS and LETTERS; return it and the names of its special tokens."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE
@@ -100,7 +100,7 @@ def _write_blip2_t5(hub: Any, folder: Path) -> None:
 
 
 def _save_blip2(hub: Any, text: dict[str, Any], folder: Path) -> None:
-    plain, names = _train_tokenizer(hub, "<image>")
+    plain, names = _train_tokenizer("<image>")
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 16}
     query = {**TEXT, "encoder_hidden_size": 16, "vocab_size": 40}
@@ -114,7 +114,7 @@ def _save_blip2(hub: Any, text: dict[str, Any], folder: Path) -> None:
 
 
 def _write_florence2(hub: Any, folder: Path) -> None:
-    plain, names = _train_tokenizer(hub, "<image>")
+    plain, names = _train_tokenizer("<image>")
     tokenizer = hub.PreTrainedTokenizerFast(
         tokenizer_object=plain, extra_special_tokens={"image_token": "<image>"}, **names
     )
@@ -148,9 +148,7 @@ def _write_smolvlm(hub: Any, folder: Path) -> None:
 
 def _save_tiled(hub: Any, kind: str, images: Any, folder: Path, *videos: Any) -> None:
     rows = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
-    plain, names = _train_tokenizer(
-        hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows
-    )
+    plain, names = _train_tokenizer("<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 8}
     text = {"model_type": "llama", **TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, **ENDS}
@@ -176,7 +174,7 @@ def _write_qwen2(hub: Any, folder: Path) -> None:
 
 def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], key_value_heads: int, folder: Path) -> None:
     image_tokens = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
-    plain, names = _train_tokenizer(hub, *image_tokens, "<|video_pad|>")
+    plain, names = _train_tokenizer(*image_tokens, "<|video_pad|>")
     tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
     text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": key_value_heads, "max_position_embeddings": 512, **ENDS,
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
@@ -189,6 +187,17 @@ def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], key_value_heads: int
         images, tokenizer, hub.Qwen2VLVideoProcessor(), chat_template=TEMPLATE.replace("IMAGE", "".join(image_tokens))
     )
     _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
+
+
+class StepRecorder:
+    """A logits processor that records the tokens and the scores of each step, without a change."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __call__(self, tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.steps.append((tokens.clone(), scores.clone()))
+        return scores
 
 
 def change_json(file: Path, **values: object) -> None:

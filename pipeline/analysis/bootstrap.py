@@ -19,7 +19,7 @@ from pipeline.analysis.judge_titles import TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 from pipeline.metrics.gallery_names import HARD_GALLERY
-from pipeline.metrics.registry import COUNT_METRICS, MEANS
+from pipeline.metrics.registry import COUNT_METRICS, MEAN_METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,9 @@ def _read_scores(path: Path, rank_columns: Sequence[str]) -> dict[CaptionsKey, p
     """Return scores and ranks of the file's test captions by method and cell, sorted by image; empty without scores."""
     import pandas as pd
 
-    table = read_rows(path, ["image", "method", "cell", "bleu", *MEANS, *rank_columns], [("split", "==", "test")])
+    table = read_rows(
+        path, ["image", "method", "cell", "bleu", *MEAN_METRICS, *rank_columns], [("split", "==", "test")]
+    )
     if not {"CIDEr", "image"} <= set(table.column_names):
         return {}
     frame = table.to_pandas(types_mapper=pd.ArrowDtype).sort_values("image")
@@ -174,7 +176,7 @@ def _resample_metrics(
     columns: dict[Keys, np.ndarray] = {}
     masks: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: True for the images used
     for name in frame:
-        if name in MEANS:
+        if name in MEAN_METRICS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
         elif name.startswith("rank_") and frame[name].notna().all():
             columns |= {(name, TEXT, recall): 100.0 * (frame[name] <= k).to_numpy() for recall, k in RECALLS.items()}

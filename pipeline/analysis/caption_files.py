@@ -76,7 +76,9 @@ def read_captions(
         table = read_rows(path, ["method", "cell", "image", *columns], filters)
         for name in ("image", "caption"):
             if name in ("image", *columns) and name not in table.column_names:
-                raise UserError(f"{path}: expected a column {name}, found none; delete it and run its stage again.")
+                raise UserError(
+                    f"{path}: expected a column {name}, found none; delete the file and run its stage again."
+                )
         for row in table.to_pylist():
             rows_by_run.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
     return [rows_by_run.get(run.captions_key, {}) for run in runs]

@@ -49,9 +49,8 @@ class CurveReading:
     nearest: Point | None = None  # the measured setting with the largest weight
     estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
-    share_below_level: float = (
-        0.0  # share of the resamples in which the curve ends below the level, and its end is used
-    )
+    # share of the resamples in which the curve ends below the level, and its end is used
+    share_below_level: float = 0.0
     is_lower_bound: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lower end
 
 

@@ -11,10 +11,9 @@ import torch
 from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import PreparedData
-from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.cross_play import compute_cross_play
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 from pipeline.evaluation.judges import (
-    ADAPTED,
     JudgeKind,
     JudgeSources,
     build_judges,
@@ -34,9 +33,9 @@ def measure_cross_play(
     """Return R@10 of each chosen method's test captions by every method's listener and by the judges of `judges`.
 
     `judges` maps a name to a name in `kinds` or to a pretrained role. `own` is omitted, because every method's listener
-    ranks all captions anyway. The `adapted` listener of a method ranks that method's captions only. Each cell of the
-    matrix is a list with one R@10 per seed that all methods share. Without a shared seed, the list holds one
-    R@10, from each method's first run. Raises UserError where a caption or the weights of a judge are missing.
+    ranks images by all captions anyway. The `adapted` listener of a method ranks by that method's captions only. Each
+    cell of the matrix is a list with one R@10 per seed that all methods share. Without a shared seed, the list holds
+    one R@10, from each method's first run. Raises UserError where a caption or the weights of a judge are missing.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     seeds = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]

@@ -9,7 +9,8 @@ from pipeline.analysis.judge_titles import make_human_recall_keys, make_recall_k
 from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 
-ALIKE = 0.02  # largest share of distinct captions that counts as collapse; a single distinct caption always does
+# largest share of distinct captions that counts as collapse; a single distinct caption always does
+MAX_COLLAPSE_SHARE = 0.02
 ADVICE = "More photos, longer trainings (optimisation.min_steps) or a pretrained network (features.network) may help."
 
 
@@ -54,7 +55,12 @@ def list_training_failures(results: Results, choices: Sequence[Choice]) -> list[
 
 def _has_equal_captions(point: Point) -> bool:
     share, images = point.mean("test", "diversity", "distinct_captions"), point.mean("test", "images")
-    return share is not None and images is not None and images > 1 and share * images <= max(1.0, ALIKE * images) + 1e-6
+    return (
+        share is not None
+        and images is not None
+        and images > 1
+        and share * images <= max(1.0, MAX_COLLAPSE_SHARE * images) + 1e-6
+    )
 
 
 def _find_rank_at_chance(points: Iterable[Point], keys: tuple[str, ...]) -> float | None:

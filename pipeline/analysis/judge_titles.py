@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 from pipeline.metrics.gallery_names import HARD_GALLERY
 
-OWN, ADAPTED, PRETRAINED = "own", "adapted", "pretrained"  # the judges that the report treats separately
+PRETRAINED = "pretrained"  # the judge of the listener before joint training
 TEXT = "text_to_image"
 # scores that compare methods: in the hard gallery, and in the whole split
 HARD_RECALL, WHOLE_RECALL = "R@1 (hard)", "R@10"

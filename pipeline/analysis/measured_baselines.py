@@ -31,7 +31,7 @@ class MeasuredBaseline:
 
 
 def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
-    """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`.
+    """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`, then other kinds by name.
 
     Human captions are listed for each point with other baselines. If no point has any, the human captions of the first
     point are listed.
@@ -44,7 +44,8 @@ def list_measured_baselines(results: Results) -> list[MeasuredBaseline]:
         for point, names in baseline_names
         for name in (HUMAN, *names)
     ]
-    return sorted(baselines, key=lambda baseline: list(BASELINE_DESCRIPTIONS).index(baseline.name))
+    order = {name: index for index, name in enumerate(BASELINE_DESCRIPTIONS)}
+    return sorted(baselines, key=lambda baseline: (order.get(baseline.name, len(order)), baseline.name))
 
 
 def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.analysis.judge_titles import (
-    ADAPTED,
     HARD_RECALL,
-    OWN,
     WHOLE_RECALL,
     JudgeTitle,
     Keys,
@@ -22,6 +20,7 @@ from pipeline.analysis.judge_titles import (
     order_judges,
 )
 from pipeline.errors import UserError
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 from pipeline.metrics.registry import TABLE_METRICS
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
@@ -240,9 +239,9 @@ def read_results(
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
     Methods are compared by `score`; None: as `Results.requested_score`. A cell replaces a method's own run with equal
-    settings, since both results are of the same training. Raises UserError if a file is missing or malformed, or if the
-    captions next to it belong to another evaluation. Raises UserError, too, if two cells have equal settings or no run
-    is found.
+    settings, since both results are of the same training. Raises UserError if a file is missing or malformed, or has
+    another method than its folder. Raises UserError, too, if the captions next to it belong to another evaluation, if
+    two cells have equal settings, or if no run is found.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
     cells = sweep / "cells.json"

@@ -37,7 +37,7 @@ class ReportSettings:
 class SelectionBasis(StrEnum):
     """Reason for the selection of a point."""
 
-    MET = "met"  # the highest score among points that reach the floor, or among all where no floor is asked for
+    MET = "met"  # the highest score among points that reach the floor; in `choose_best`, among all points
     BELOW = "below"  # no point reaches the floor: the highest CIDEr
     NO_CONTROL = "no control"  # the control was not measured: the highest score
     UNMEASURED = "unmeasured"  # validation metrics are missing

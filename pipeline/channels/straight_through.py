@@ -88,8 +88,8 @@ class ReinMax(StraightThrough):
     """ReinMax (Liu et al. 2023): like `StraightThrough`, but with a second-order gradient.
 
     The gradient is 2 ∇softmax, taken where its value is (token + softmax(logits / temperature)) / 2, minus
-    ½ ∇softmax(logits). At temperature 1 its expectation is exact for a score that is quadratic in the token. The
-    authors advise 1 or more. A full distribution is the softmax, with its own gradient.
+    ½ ∇softmax(logits). At temperature 1, the expected gradient is exact for a score that is quadratic in the
+    token. The authors advise a temperature of 1 or more. A full distribution is the softmax, with its own gradient.
     """
 
     temperature: float = 1.0

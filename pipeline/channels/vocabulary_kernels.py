@@ -76,7 +76,7 @@ def top_k_rows(logits, values, words):
     """Write the k ≤ V largest `values` (N, k) of each row of `logits` (N, V), descending, and their ids `words`."""
     size, lowest = logits.shape[1], logits.dtype.type(-np.inf)
     largest = np.empty((size + BLOCK - 1) // BLOCK, logits.dtype)
-    # tokens not yet found per block: a maximum of −inf may be a masked token or an exhausted block
+    # tokens not yet selected per block: a maximum of −inf may be a masked token or an exhausted block
     remaining = np.empty(len(largest), np.int64)
     for n in range(len(logits)):
         for block in range(len(largest)):

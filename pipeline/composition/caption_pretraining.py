@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build_speaker_pretraining(settings: SpeakerPretraining, prepared: PreparedData, store: FeatureStore) -> Method:
-    """Build a speaker, and the method that pretrains it."""
+    """Build a speaker, and the method that pretrains it. Raises UserError as `build_speaker` does."""
     speaker = build_speaker(settings, prepared.vocabulary, prepared.max_words, store.regions_shape[1])
     return build_teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
 

@@ -21,7 +21,7 @@ from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import (
     BatchStd,
-    CenteredBaseline,
+    CentredBaseline,
     GroupMean,
     GroupStd,
     LeaveOneOut,
@@ -104,7 +104,8 @@ def score_function(
 ) -> ScoreFunction:
     """Build REINFORCE on multinomial samples; `baseline` and `channel` override the objective's.
 
-    Raises UserError for a running mean whose advantages are centred, since centring removes any constant.
+    Raises UserError for a running mean whose advantages are centred, since centring removes any constant. Raises
+    UserError, too, as `ScoreFunction` does.
     """
     inner = make_baseline(objective, baseline or objective.baseline)
     if objective.centre_advantages and isinstance(inner, RunningMean):
@@ -115,7 +116,7 @@ def score_function(
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,
-        CenteredBaseline(inner) if objective.centre_advantages else inner,
+        CentredBaseline(inner) if objective.centre_advantages else inner,
         scaling=scalings[objective.advantage_scaling],
     )
 
@@ -149,7 +150,7 @@ def build_tradeoff(
         ),
     ]
     if listener_estimator:
-        terms.append(Term("listening", lam, hinge, listener_estimator, LISTENER))
+        terms.append(Term("matching", lam, hinge, listener_estimator, LISTENER))
     return Method(agents.roles, tuple(terms), schedule)
 
 
@@ -172,7 +173,7 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
     )
 
 
-def add_critic(
+def build_critic_method(
     agents: Agents,
     objective: Objective,
     lam: float,

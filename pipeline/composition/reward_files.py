@@ -78,7 +78,8 @@ def make_rewards(
     """Build the reward models that the settings name, with fresh heads, and the method that pretrains the heads.
 
     `learning_rate` is the discriminator's. `embed_images` returns the vectors of all images, as in evaluation.
-    Raises UserError where weights or features are missing, or where a dual encoder would cut off human captions.
+    Raises UserError where weights or features are missing, or where a dual encoder would cut off human captions. Raises
+    UserError, too, where a rank of `hard_negative_ranks` exceeds the number of other training images.
     """
     models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
     encoders = {role: _load_encoder(root, name).to(device) for role, name in models.items()}
@@ -124,8 +125,8 @@ def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None
 def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`.
 
-    Raises UserError where the files are missing or damaged, or where weights or features of the retriever or judge have
-    changed. Raises UserError, too, where a head does not fit the retriever's vectors.
+    Raises UserError as `list_reward_files` does, and where weights or features of the retriever or judge have changed.
+    Raises UserError, too, where a head does not fit the retriever's vectors.
     """
     folder, inputs = root / FOLDER, _read_inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}

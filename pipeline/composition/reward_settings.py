@@ -13,11 +13,11 @@ from pipeline.section import Name, Section
 class RetrieverSettings(Section):
     """Settings of the reward models for methods that take `rewards`: a fixed retriever, and two heads on its vectors.
 
-    `model`, `speaker`: names in pretrain of the retriever and of the speaker. `hard_negative_ranks`: ranks of the
-    training images nearest to an image that serve as negatives besides the images of the batch. `beam`,
-    `no_repeat_ngram_size`: the speaker's search for the rewarded captions. `hidden_dims`: layer sizes of the heads.
-    `judge`: the name in pretrain of a listener that also retrieves the validation images but gives no reward; None: no
-    judge.
+    `model`, `speaker`: names in pretrain of the retriever and of the speaker. `temperature`: divisor of the cosines.
+    `hard_negative_ranks`: ranks of the training images nearest to an image that serve as negatives besides the images
+    of the batch. `beam`, `no_repeat_ngram_size`: the speaker's search for the rewarded captions. `hidden_dims`: layer
+    sizes of the heads. `judge`: the name in pretrain of a listener that also retrieves the validation images but gives
+    no reward; None: no judge.
     """
 
     model: Name

@@ -89,7 +89,7 @@ class PrepareSettings(PrepareKeys):
                 f"({self.document_frequencies}), got both; leave out one"
             )
         if not form.fits(source):
-            raise ValueError(form.takes)
+            raise ValueError(form.accepted_settings)
         if self.known_corrupt and not form.may_be_corrupt:
             raise ValueError(f"known_corrupt is not for format {form.name}: leave it out")
         if self.max_missing_share is not None and form.may_miss_images and not self.images:
@@ -98,7 +98,7 @@ class PrepareSettings(PrepareKeys):
             raise ValueError(f"max_missing_share is not for format {form.name}: leave it out")
         if self.tokenizer is not None and not form.has_texts:
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
-        if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
+        if (self.min_count is None) != (form.has_vocabulary(source) or self.tokenizer is not None):
             rule = "min_count is needed where words are counted"
             exception = "a tokenizer and the vocabulary of published annotations replace the count"
             change = "set a number" if self.min_count is None else "set min_count to null"
@@ -144,7 +144,7 @@ class ImportedSettings(Section):
     def _check(self) -> None:
         form = _list_feature_formats()[self.format]
         if not form.fits(self.regions):
-            raise ValueError(f"format {self.format} takes regions: {form.takes}; correct them")
+            raise ValueError(f"format {self.format} takes regions: {form.accepted_settings}; correct them")
 
 
 RGB = Field(strict=False, min_length=3, max_length=3)  # red, green and blue

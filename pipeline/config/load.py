@@ -21,13 +21,13 @@ from pipeline.config.schema import (
     ListenerBlock,
     Params,
     PragmaticSettings,
-    RerankSettings,
     Seeds,
     SpeakerBlock,
     TrainSettings,
 )
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import OWN
+from pipeline.evaluation.evaluation_settings import RerankSettings
+from pipeline.evaluation.judge_names import OWN
 from pipeline.extension import AgentSections
 from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Distinct, NonNegative
@@ -236,7 +236,7 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
 
 
 def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequence[str]) -> None:
-    """Refuse unknown listeners, and pragmatic decoding together with re-ranking, in a block or with its grid."""
+    """Refuse unknown listeners, and pragmatic decoding together with reranking, in a block or with its grid."""
     for name, block in blocks.items():
         grid_reranks = [rerank for grid in params.sweep.grid.get(name, ()) for rerank in grid.get("rerank", ())]
         for keys, reranks in (("methods", name), [block["rerank"]]), (("sweep", "grid", name), grid_reranks):

@@ -41,7 +41,7 @@ from pipeline.runtime.files import compute_sha256, write_atomically
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
 WRITTEN_DIGEST = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that this command wrote last
 BASE, NO_PROFILES = "base", ("environment",)
-WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
+ATOMIC_SECTIONS = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
 SEED = re.compile(r"^seed: (\d+)", re.MULTILINE)
 DETECTOR_SEED = re.compile(r"(^ +detector:\s*\{[^}]*\bseed:\s*)(\d+)", re.MULTILINE)
@@ -201,7 +201,7 @@ def compose_profile_text(name: str, folder: Path = PROFILES) -> str:
 def identify_profile(text: str, folder: Path = PROFILES) -> str | None:
     """Return the name of the profile whose parameter file is `text`, with any start; None where there is none.
 
-    A file that DVC has rewritten with equal values counts as the profile's.
+    A file that DVC has rewritten with equal values counts as the profile's. Raises UserError for an error in a profile.
     """
     profiles, given_lines, start = Profiles(folder), remove_layout(text), _read_start(text)
     return next(
@@ -378,7 +378,7 @@ def _read_section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, 
         first, column, key_path = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
         layer_keys = key_path[2:] if key_path[0] in GROUPS else key_path  # the keys in the sections of a layer
-        section = block and value.id == "mapping" and layer_keys not in WHOLE
+        section = block and value.id == "mapping" and layer_keys not in ATOMIC_SECTIONS
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
         entries[key.value] = ProfileLine(
@@ -441,7 +441,7 @@ def _is_changed_by_hand() -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write a profile to params.yaml. A params.yaml that was changed by hand is kept under another name."""
+    """Write a profile to params.yaml; return the exit status. A file changed by hand is kept under another name."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.config.overlays", allow_abbrev=False)
     parser.add_argument("name", nargs="?", default="", help="a profile")
     for word in ("data", "methods", "grid"):

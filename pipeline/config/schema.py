@@ -19,10 +19,9 @@ from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping, show_value
 from pipeline.config.views import StageParameters, list_stage_keys
-from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
-from pipeline.ranges import Distinct, NonNegative, Positive, Seed, SmallCount, Temperature
+from pipeline.ranges import Distinct, NonNegative, Positive, Seed, SmallCount
 from pipeline.section import FromMapping, Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS, SliceBlock
 from pipeline.slices.section_keys import DrawSettings, EvaluateKeys
@@ -34,7 +33,7 @@ SELECTABLE = ("cider", *RECALL, *(agents.metric for agents in SLICE_AGENTS))  # 
 
 
 class ListenerBlock(ListenerSettings):
-    """A listener and its pretraining; `seed` is added to the global seed."""
+    """A listener and its pretraining; `seed` is added to the top-level seed."""
 
     seed: Seed
     optimisation: Annotated[Optimisation, FromMapping, build_select_validator("rsum", *RECALL)]
@@ -80,20 +79,6 @@ class AdaptSection(MatchingSettings):
     """Adaptation of a listener to a fixed speaker: one budget for the speakers of all methods."""
 
     optimisation: Annotated[Optimisation, FromMapping, build_select_validator(*SELECTABLE)]
-
-
-class RerankSettings(Section):
-    """Reranking: a listener selects one of `samples` captions of each image.
-
-    The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
-    often. `score`: the similarity of caption and image, alone or minus the caption's highest similarity to another
-    image of the split. `listener`: the method's own listener, or the name of a listener in pretrain.
-    """
-
-    samples: SmallCount
-    temperature: Temperature = 1.0
-    score: Literal["margin", "similarity"] = "margin"
-    listener: Name = OWN
 
 
 class PragmaticSettings(Section):

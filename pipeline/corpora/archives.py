@@ -28,7 +28,7 @@ from pipeline.runtime.files import write_atomically
 
 MARKER = ".unpacked.json"  # file in an unpacked folder: names the archive, and counts files and bytes
 MAX_MEMBERS = 1_000_000  # largest number of members of an archive
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes that are read at once
 
 # Exceptions of the standard library's readers for damaged archives and for files that are no archives.
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, struct.error)
@@ -51,11 +51,14 @@ def unpack(
     """Unpack the files of `archive` that `members` names (folder/pattern) into `target`, all of them or none.
 
     All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
-    link or a device, is encrypted, or occurs twice. Also raises UserError where the files exceed `max_bytes`, where
-    their number is not `files`, and where the archive is broken. At most MAX_MEMBERS entries are
-    allowed. The archive's name determines its format: zip, tar or tar.gz. `source` is written into the folder's marker.
+    link or a device, is encrypted, or occurs twice. Raises UserError, too, where the files exceed `max_bytes` or their
+    number is not `files`. Raises UserError for a broken archive, and where `target` is not empty or cannot be written.
+    At most MAX_MEMBERS entries are allowed. The archive's name determines its format: zip, tar or tar.gz. `source` is
+    written into the folder's marker.
     """
     target = target.resolve()
+    if not archive.exists():
+        raise UserError(f"{archive}: the archive is missing; download it again")
     part = target.with_name(f".{target.name}.part")
     if part.exists():
         shutil.rmtree(part)  # left by a killed run

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from pipeline.errors import UserError, escape_line
 from pipeline.runtime.files import compute_sha256, rename, write_atomically
 
-CHUNK = 1 << 18
+CHUNK = 1 << 18  # bytes that are read at once
 MIN_PROGRESS = 1 << 24  # bytes by which an attempt must extend the longest partial file to count as progress
 TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
@@ -31,10 +31,10 @@ def download(
     """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to `path`.
 
     A partial download is kept in `path`.part and resumed by HTTP ranges, in this run and in later ones. The pause after
-    n attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. An attempt fails if the server is silent
-    for `timeout` seconds. Raises UserError after `attempts` attempts in a row with little progress, and at once for an
-    error that another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then removed, and
-    an earlier file at `path` is kept.
+    n attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. An attempt fails if the server sends
+    nothing for `timeout` seconds. Raises UserError after `attempts` attempts in a row with little progress, and at once
+    for an error that another attempt cannot resolve. Raises UserError for a wrong digest; a received file is then
+    removed, and an earlier file at `path` is kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part, tag = get_partial_path(path), path.with_name(f"{path.name}.etag")

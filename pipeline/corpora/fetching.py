@@ -22,14 +22,15 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     """Put the files of a corpus into `out` as its profile expects them, and keep its archives in `downloads`.
 
     Existing files are neither downloaded nor unpacked again. A folder that was not unpacked here is not changed. Raises
-    UserError where a disk is too small, a file is wrong or missing, or another run fetches into `downloads`.
+    UserError where a disk is too small, a download fails, a file is wrong or missing, or another run fetches into
+    `downloads`.
     """
     print_line(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
     print_line(f"licence: {card.licence}")
     print_line(f"cite: {card.citation}")
     for broken in card.broken:
-        print_line(f"known to be broken: {broken.what} → {broken.instead}")
-    missing_archives = [archive for archive in card.archives if not _has_entries(out / archive.to)]
+        print_line(f"known to be broken: {broken.description} → {broken.replacement}")
+    missing_archives = [archive for archive in card.archives if not _has_entries(out / archive.folder)]
     to_download = [archive for archive in missing_archives if archive.url]
     to_unpack = [archive for archive in missing_archives if not archive.url and (downloads / archive.file).exists()]
     if to_download or to_unpack:
@@ -43,7 +44,7 @@ def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
                 else:
                     source = {"sha256": compute_sha256(path)}
                     print_line(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published to compare it with")
-                folder, files, max_bytes = out / archive.to, archive.files, archive.unpacked
+                folder, files, max_bytes = out / archive.folder, archive.files, archive.unpacked
                 unpack(path, archive.members, folder, files=files, max_bytes=max_bytes, source=source)
     profile = _check_files(card, out, downloads, print_line)
     archive_paths = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
@@ -57,7 +58,7 @@ def summarise_card(card: DataCard) -> str:
     """Return three lines on a corpus: its size, its downloads and the files that the user must get, its licence."""
     size = sum(archive.bytes for archive in card.archives)
     manual: list[ArchiveSource | ManualSource] = [archive for archive in card.archives if not archive.url]
-    manual += card.by_hand
+    manual += card.manual
     by_hand = [source.file for source in manual if not source.optional and not source.choice]
     choices: dict[str, list[str]] = {}
     for source in manual:
@@ -84,7 +85,7 @@ def _print_plan(
         received_text = f", of which {_format_size(received)} are here" if received else ""
         print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{received_text}")
     for archive in to_download + to_unpack:
-        target, max_bytes = out / archive.to, archive.unpacked
+        target, max_bytes = out / archive.folder, archive.unpacked
         needs.append((target, max_bytes))
         print_line(f"unpacking {archive.file} to {target}: {archive.files:,} files, up to {_format_size(max_bytes)}")
     disks = {_find_existing_ancestor(folder).stat().st_dev: _find_existing_ancestor(folder) for folder, _ in needs}
@@ -108,12 +109,12 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
     missing: list[tuple[CardSource, Path]] = []
     complete: list[CardSource] = []
     for archive in card.archives:
-        folder = out / archive.to
+        folder = out / archive.folder
         if not _has_entries(folder):
             print_line(f"{'optional' if archive.optional else 'missing'}: {folder}")
             path = downloads / archive.file
             print_line(f"  put {archive.file} at {path}, or its files into {folder}, and run this again")
-            print_line(f"  {archive.where}")
+            print_line(f"  {archive.instructions}")
             missing.append((archive, folder))
             continue
         (files, size), marker = count_files(folder), read_marker(folder)
@@ -127,14 +128,14 @@ def _check_files(card: DataCard, out: Path, downloads: Path, print_line: PrintLi
             raise UserError(f"{folder}: {problem}; complete it, or move it away and run this again")
         print_line(f"found: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         complete.append(archive)
-    for entry in card.by_hand:
+    for entry in card.manual:
         path = out / entry.file
         if path.is_file():
             print_line(f"found: {path}; no digest is published, so the file is not checked here")
             complete.append(entry)
         else:
             print_line(f"{'optional' if entry.optional else 'missing'}: {path}")
-            print_line(f"  {entry.where}")
+            print_line(f"  {entry.instructions}")
             missing.append((entry, path))
     profiles = {source.choice: source.profile for source in complete if source.choice}
     required = [(source, path) for source, path in missing if not source.optional and source.choice not in profiles]
@@ -168,7 +169,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     with open(folder / ".lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise UserError(f"{folder}: another run is fetching into it; run this again when it has ended") from None
         yield
 

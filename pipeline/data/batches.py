@@ -144,7 +144,10 @@ def _order_by_group(groups: np.ndarray) -> np.ndarray:
 
 
 def list_passes(prepared: PreparedData, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
-    """Return the images of `rows` in each pass of an epoch: all, then those with a second caption, and so on."""
+    """Return the images of `rows` in each pass of an epoch.
+
+    The first pass has all images. With `captions` "all", pass k has the images with at least k captions.
+    """
     if captions == "one":
         return [rows]
     count = np.diff(prepared.first)[rows]

@@ -56,14 +56,14 @@ class Corpus:
     name: str
     images: tuple[CorpusImage, ...]
     sources: tuple[Path, ...]  # annotation files of the data set
-    restval: int | None = None  # number of train images that the file calls restval; None without such a split
+    restval: int | None = None  # number of train images that the file calls restval; None for a format without restval
     skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing or not decodable; see `check_images`
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
-    cut: int | None = None  # maximum number of words to which the annotations' captions were cut
+    max_caption_words: int | None = None  # maximum number of words to which the annotations' captions were cut
     attached: AttachedTexts | None = None  # a slice's annotations of the images
 
     def counts(self) -> dict[str, int]:
-        """Return the number of images in each split, without the skipped ones."""
+        """Return the number of images in each split, without skipped images."""
         return {split: sum(image.split == split for image in self.images) for split in SPLITS}
 
 
@@ -129,7 +129,7 @@ def _find_image_problem(path: Path) -> str | None:
         return f"{path}: the image is missing, but the annotations name it; fetch it"
     except UserError as error:
         return str(error)
-    except Exception as error:  # decoders of damaged files raise nearly anything
+    except Exception as error:  # damaged files raise errors of any type
         if _is_heic(path):
             return f"{path}: a HEIC photo, which cannot be read here; convert it to JPEG and name the JPEG file"
         fault = summarise_error(error, 1000).replace(str(path), path.name)

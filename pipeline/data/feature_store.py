@@ -1,9 +1,9 @@
 """Image features in one HDF5 file: a vector and a set of regions per image.
 
-Layout: float16, contiguous. Rows are read by their position in the file (pread), and PyTorch converts them to float32.
-A memory map is not used. Its pages count as the process's memory, up to the whole file in an epoch, and each row waits
-for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster for the rows below. The
-difference is negligible in a training step.
+The layout is float16 and contiguous. Rows are read by their position in the file (pread), and PyTorch converts them to
+float32. A memory map is not used. Its pages count as the process's memory, up to the whole file in an epoch, and each
+row waits for the disk. With the file in the page cache, a map is 5 / 2.2 / 1.7 times faster than pread for the rows
+below. The difference is negligible in a training step.
 
 `benchmarks/feature_store.py` prints the milliseconds for 128 shuffled rows of one size (`--regions`, `--size`). For
 rows of 16×128 / 25×256 / 49×1280, with one thread and the file in the page cache, they are:
@@ -44,8 +44,8 @@ class FeatureWriter(AbstractContextManager):
     """Writer of features.h5 and manifest.json in a folder. Both get their names only when every row is written.
 
     With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may be written
-    in any order and in parts. `crc` has a checksum of each row, and `crc_pooled` has a checksum of each vector
-    alone. With `boxes` every region has a box. An error in the block leaves no file. Raises UserError where a row is
+    in any order and in parts. `crc` has a checksum of each row, and `crc_pooled` has a checksum of each vector alone.
+    With `boxes` every region has a box. An error in the block leaves no new file. Raises UserError where a row is
     missing at the end of the block, and OSError where the disk lacks room.
     """
 
@@ -119,7 +119,7 @@ class FeatureWriter(AbstractContextManager):
         self._written[rows] = True
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._exit_stack:  # an error here leaves no file
+        with self._exit_stack:  # an error here leaves no new file
             if error is not None:
                 raise error
             if not self._written.all():

@@ -50,10 +50,10 @@ def write_prepared(
     `max_words`.
     """
     out = Path(out)
-    if corpus.cut is not None and max_words > corpus.cut:
+    if corpus.max_caption_words is not None and max_words > corpus.max_caption_words:
         raise UserError(
-            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, fewer than max_words {max_words}; "
-            f"set max_words to {corpus.cut} or less"
+            f"{corpus.sources[-1]}: its captions were cut after {corpus.max_caption_words} words, fewer than max_words "
+            f"{max_words}; set max_words to {corpus.max_caption_words} or less"
         )
     vocabulary = corpus.vocabulary or _count_vocabulary(corpus, min_count or 0, count_words)
     if words not in (None, len(vocabulary)):

@@ -41,8 +41,8 @@ class TokenizerVocabulary(Vocabulary):
         """Load the tokenizer `name` from the hub or a folder, and write its files into the folder `out`.
 
         At most `max_tokens` − 1 tokens and UNK are kept. If the tokenizer has more tokens, only those that occur in the
-        texts `captions` are kept. Raises UserError if these are too many, or if the library tokenizers does not
-        implement the tokenizer.
+        texts `captions` are kept. Raises UserError if these are too many, if the library tokenizers does not
+        implement the tokenizer, and as `load_pretrained` does.
         """
         from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
 

@@ -85,7 +85,7 @@ class RunningMean(nn.Module):
 
 
 @dataclass(frozen=True)
-class CenteredBaseline:
+class CentredBaseline:
     """The baseline `inner` plus the batch's mean advantage over it, so that advantages sum to zero.
 
     The mean includes the caption's own advantage, which biases the gradient by the order 1/N.
@@ -124,7 +124,7 @@ class GroupStd:
 class BatchStd:
     """Division by the standard deviation of the whole batch's advantages plus `epsilon`; all terms get one scale.
 
-    The mean is kept; `CenteredBaseline` subtracts it.
+    The mean is kept; `CentredBaseline` subtracts it.
     """
 
     epsilon: float = 1e-4

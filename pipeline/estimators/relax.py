@@ -37,7 +37,7 @@ class RelaxEstimator:
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         """Return the speaker's loss plus the control's loss, and a report.
 
-        The control's loss is the squared length of the logit gradient, averaged over tokens.
+        The control's loss is the squared norm of the logit gradient, averaged over tokens.
         """
         message = rollouts.get_message(self.channel)
         value = score(message, rollouts.batch)

@@ -15,7 +15,7 @@ from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import PrefixRollouts, TeacherForcing
 from pipeline.models.decoder import Decoder
-from pipeline.models.inference import optimize_for_batch
+from pipeline.models.inference import optimise_for_batch
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.protocols import Channel
 from pipeline.random import BatchRandom, make_seeded_generator
@@ -97,7 +97,7 @@ class StepRollouts:
                 return teacher_force(self.speaker, batch, self._make_rng(channel.rng_key), self._encode_images())
             speaker = self.speaker
             if not (channel.requires_grad or speaker.training):
-                speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
+                speaker = optimise_for_batch(speaker, len(self.batch) * channel.width)
             message = generate(speaker, self.batch, channel, self._make_rng(channel.rng_key), self._encode_images())
         if not isinstance(channel, TeacherForcing):
             discarded = len(self.batch) * (channel.width - channel.samples)  # beams
@@ -114,12 +114,7 @@ class StepRollouts:
             for first in range(0, len(message), captions_per_call):
                 images = message.images[first : first + captions_per_call]
                 part = replace(  # each caption counts as one image
-                    batch,
-                    images=batch.images[images],
-                    pooled=batch.pooled[images],
-                    regions=batch.regions[images],
-                    region_mask=batch.region_mask[images],
-                    captions=tokens[first : first + captions_per_call],
+                    batch.select_images(images, tokens[first : first + captions_per_call]),
                     first=batch.first * message.samples + first,
                     whole_size=batch.total * message.samples,
                 )

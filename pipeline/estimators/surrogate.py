@@ -137,7 +137,7 @@ class ScoreFunction:
         if (self.credit.per_token or self.baseline.per_token) and not isinstance(self.scaling, NoScaling):
             raise UserError(
                 f"{type(self.scaling).__name__} scales one number per caption, found a number per token of the credit "
-                "or baseline: set scaling to none"
+                "or baseline: use NoScaling()"
             )
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:

@@ -32,7 +32,7 @@ class BaselineKind:
     needs_facts: bool = False
 
 
-def build_random_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
+def build_random_captioner(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
     """Build a captioner that gives each image the first human caption of another, randomly drawn image.
 
     The captioner raises UserError for fewer than two images.

@@ -31,7 +31,7 @@ from pipeline.evaluation.summary import select_summary_metrics
 from pipeline.metrics.diversity import compute_self_bleu
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import MEANS
+from pipeline.metrics.registry import MEAN_METRICS
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 
@@ -45,8 +45,8 @@ class EvaluationSplit:
 
     rows: np.ndarray
     references: Sequence[Sequence[str]]
-    hard_gallery: Mapping[str, torch.Tensor]
-    distractors: Mapping[str, torch.Tensor]
+    hard_gallery: Mapping[str, torch.Tensor]  # the gallery for human captions
+    distractors: Mapping[str, torch.Tensor]  # all galleries, for one caption per image
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Evaluation:
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # n of the n-grams that no caption repeats
     rerank: Reranker | None = None  # replaces the beam by reranked samples
-    pragmatic: PragmaticCaptions | None = None  # pragmatic decoding in place of the speaker's own
+    pragmatic: PragmaticCaptions | None = None  # replaces the speaker's decoding by pragmatic decoding
     hard_gallery_name: str | None = None  # definition of the hard gallery in the signature
 
     summarise = staticmethod(select_summary_metrics)
@@ -78,7 +78,8 @@ class Evaluation:
     def evaluate_split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.
 
-        Raises UserError if the split holds fewer than two images.
+        Raises UserError if the split holds fewer than two images, and as `LanguageScorer.score` and `judge_retrieval`
+        do.
         """
         rows = self.prepared.rows(split)
         if len(rows) < 2:
@@ -148,7 +149,7 @@ class Evaluation:
             gamma,
             self.hard_gallery_name,
             self.no_repeat,
-            self.rerank.choice if self.rerank else None,
+            self.rerank.settings if self.rerank else None,
             (self.pragmatic.alpha, self.pragmatic.distractors, self.pragmatic.posterior) if self.pragmatic else None,
         )
 
@@ -178,7 +179,7 @@ class Evaluation:
             columns[f"retrieved_{name}"] = rows[retrieval.retrieved].tolist()
             if HARD_GALLERY in retrieval.among:
                 columns[f"{HARD_GALLERY}_{name}"] = retrieval.among[HARD_GALLERY].tolist()
-        columns |= {name: values.tolist() for name, values in language.per_caption.items() if name in MEANS}
+        columns |= {name: values.tolist() for name, values in language.per_caption.items() if name in MEAN_METRICS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
         results |= measure_against_references(texts, captions.tokens, self.prepared, rows)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic import Field
 
+from pipeline.evaluation.judge_names import OWN
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.registry import MetricName
-from pipeline.ranges import Distinct, SmallCount
+from pipeline.ranges import Distinct, SmallCount, Temperature
 from pipeline.section import FromMapping, Name, Section
 
 
 class GallerySettings(Section):
-    """The hard gallery of an image: drawn images with similar facts, or the image and its nearest images,
-    `images` in total.
+    """Hard gallery of an image: drawn images with similar facts, or `images` images, the image and its nearest ones.
 
     `similarity`: facts, features (the pooled features, which judges also encode), or the name of a retriever in
     pretrain.
@@ -35,6 +35,20 @@ class GallerySettings(Section):
     def title(self) -> str:
         """Return the name of the hard gallery in the protocol's signature."""
         return self.similarity if self.images is None else f"{self.similarity}:{self.images}"
+
+
+class RerankSettings(Section):
+    """Reranking: a listener selects one of `samples` captions of each image.
+
+    The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
+    often. `score`: the similarity of caption and image, alone or minus the caption's highest similarity to another
+    image of the split. `listener`: the method's own listener, or the name of a listener in pretrain.
+    """
+
+    samples: SmallCount
+    temperature: Temperature = 1.0
+    score: Literal["margin", "similarity"] = "margin"
+    listener: Name = OWN
 
 
 class EvaluationSettings(Section):

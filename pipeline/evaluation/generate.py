@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from pipeline.channels.hard import BanToken
 from pipeline.models.decoder import Decoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -41,7 +41,7 @@ def generate_captions(
     `speaker` is moved to `device` and set to evaluation mode, in place. `dtype` is the type of large matrix products of
     an optimised speaker; None: the weights' type. Other speakers keep the type of their weights.
     """
-    speaker = optimize_for_decoding(speaker.to(device).eval(), dtype)
+    speaker = optimise_for_decoding(speaker.to(device).eval(), dtype)
     channel = BanToken(channel, unk) if unk >= 0 else channel
     captions, images, pooled = [], [], []
     for batch in batches:

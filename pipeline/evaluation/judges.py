@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import OWN
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 from pipeline.metrics.retrieval import (
     compute_recall,
     compute_recall_among,
@@ -275,7 +275,6 @@ def open_pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | T
     return load_judge(sources.root / "pretrained" / role, sources.root, sources.prepared, sources.device)
 
 
-ADAPTED = "adapted"
 JUDGES = (JudgeKind(OWN, open_own_judge), JudgeKind(ADAPTED, open_adapted_judge))
 
 

@@ -13,9 +13,9 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
-from pipeline.evaluation.caption_scores import OWN, Reranking
 from pipeline.evaluation.caption_truth import TruthCheckerBuilder
 from pipeline.evaluation.hard_gallery import HardGallery, build_vector_gallery
+from pipeline.evaluation.judge_names import OWN
 from pipeline.evaluation.judges import (
     JUDGES,
     Judge,
@@ -32,7 +32,7 @@ from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import BY_NAME
 
 if TYPE_CHECKING:
-    from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
+    from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings, RerankSettings
 
 FEATURES = "features"  # the similarity of the pooled features, which judges also encode
 
@@ -51,7 +51,7 @@ class EvaluationParts:
 def open_evaluation(
     settings: EvaluationSettings,
     method: str,
-    rerank: Reranking | None,
+    rerank: RerankSettings | None,
     parts: EvaluationParts,
     sources: JudgeSources,
     store: FeatureStore,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge
 from pipeline.models.decoder import Decoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
 from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.types import Batch
@@ -41,7 +41,7 @@ class PragmaticCaptions:
         vectors = self.judge.encode_image(torch.from_numpy(rows))
         nearest = find_nearest_in_split(vectors, self.distractors)
         index_of = {int(row): index for index, row in enumerate(rows)}
-        inner = optimize_for_decoding(speaker.to(device).eval())
+        inner = optimise_for_decoding(speaker.to(device).eval())
 
         def get_indices(batch: Batch) -> Tensor:
             return torch.tensor([index_of[row] for row in batch.images.tolist()])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from pipeline.channels.hard import Multinomial, TemperatureScaling
 from pipeline.channels.search import ban_repeated_ngrams
-from pipeline.evaluation.caption_scores import SIMILARITY, Reranking
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
 from pipeline.evaluation.judges import Judge, JudgedCaptions
+from pipeline.evaluation.rerank_scores import SIMILARITY
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.evaluation_settings import RerankSettings
 
 MAX_SCORES = 2**22  # scores held in memory
 
@@ -34,8 +38,7 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
 
     The margin is the image's score, the inner product with `images` (M, D), minus the highest score among `others` (N,
     D). `same` (M, N) bool marks the others that are the image itself; they are excluded. Among equally good candidates
-    the first is taken. Sums are computed in double precision and compared in single precision,
-    as in metrics/retrieval.py.
+    the first is taken. Sums are computed in double precision and compared in single precision, as in `rank_gallery`.
     """
     margins = candidates.new_empty(candidates.shape[:2])
     ranks = candidates.new_empty(candidates.shape[:2], dtype=torch.int64)
@@ -63,14 +66,14 @@ def find_first_argmax(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Reranker:
-    """Reranking at evaluation by `judge`, the listener that `choice` names.
+    """Reranking at evaluation by `judge`, the listener that `settings` names.
 
     The reranker keeps one of the captions drawn for an image. With the score `margin`, it keeps the caption with the
     largest margin over all other images of the split. With `similarity`, it keeps the caption most similar to the
     image.
     """
 
-    choice: Reranking
+    settings: RerankSettings
     judge: Judge
 
     def generate(
@@ -85,8 +88,7 @@ class Reranker:
 
         `no_repeat` is the length of the n-grams that no caption repeats; None: no limit.
         """
-        samples, temperature, score, _ = self.choice
-        sampling = Multinomial(samples, requires_grad=False)
+        sampling, temperature = Multinomial(self.settings.samples, requires_grad=False), self.settings.temperature
         scaled = sampling if temperature == 1 else TemperatureScaling(sampling, temperature)
         channel = ban_repeated_ngrams(scaled, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
@@ -95,7 +97,7 @@ class Reranker:
             JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), generated.images
         )
         candidates = candidates.unflatten(0, generated.tokens.shape[:2])
-        if score == SIMILARITY:
+        if self.settings.score == SIMILARITY:
             best = find_most_similar(candidates, images).cpu()
         else:
             same = torch.eye(len(images), dtype=torch.bool, device=images.device)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.data.prepared import PreparedData
-from pipeline.evaluation.caption_scores import MARGIN, OWN, Reranking
+from pipeline.evaluation.judge_names import OWN
 from pipeline.evaluation.multi_sample import MultiSample
+from pipeline.evaluation.rerank_scores import MARGIN
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.evaluation_settings import RerankSettings
 
 
 class RewardProtocol(Protocol):
@@ -31,7 +35,7 @@ def format_protocol_signature(
     gamma: float = 1.0,
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
-    rerank: Reranking | None = None,
+    rerank: RerankSettings | None = None,
     pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, galleries, judges, recall, ties, decoding, words, reward and versions.
@@ -63,7 +67,7 @@ def format_protocol_signature(
     return "|".join(f"{name}={value}" for name, value in parts.items())
 
 
-def _format_rerank(reranking: Reranking) -> str:
+def _format_rerank(reranking: RerankSettings) -> str:
     parts = [f"samples:{reranking.samples}", "among:split" if reranking.score == MARGIN else f"by:{reranking.score}"]
     parts += [] if reranking.temperature == 1 else [f"temperature:{reranking.temperature:g}"]
     parts += [] if reranking.listener == OWN else [f"listener:{reranking.listener}"]

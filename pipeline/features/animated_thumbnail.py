@@ -1,4 +1,4 @@
-"""Pictures for pages: animated thumbnails of films of any format, and data URIs."""
+"""Images for pages: animated thumbnails of films of any format, and data URIs."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class DecoderInputsNetwork(GridNetwork):
         unsupported = settings.options, settings.normalisation, settings.grid_size
         if settings.weights != HUB or any(unsupported):
             raise UserError(
-                f"features: network {settings.network} takes weights: hub, options: {{}}, and mean, std and "
-                "grid_size: null; correct these keys"
+                f"features.network: {settings.network} takes weights: hub, options: {{}}, and mean, std and "
+                "grid_size: null; set these values"
             )
         captioner = load_captioner(name)
         self._processor = PromptedProcessor(name, captioner.config)

@@ -99,17 +99,17 @@ def extract(
     seed. `open_network` builds any other network. Where its weights cannot be fetched and `detector` is given, a
     `word_detector` replaces it, with a warning on stderr. With `settings.frames` the images are films, and `batch`
     counts frames. A detector is then trained on single frames, and `objects` are annotations of frames, film by film.
-    `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or
-    `times` are standardised over the training split. With `horizontal_flip`, features of the mirror images are written,
-    too. Files of their own in `out` hold the detector's weights, the projection, the scale and the training split's
-    texture, as far as they exist.
+    `pca_dim` reduces the regions by a PCA fitted on the training split. Vectors of `mean_and_max` or `times` are
+    standardised over the training split. With `horizontal_flip`, features of the mirror images are written, too.
+    Separate files in `out` hold the detector's weights, the projection, the scale and the training split's texture, as
+    far as they exist.
 
     The folder `work` belongs to this extraction and its shards. Its complete batches are not computed again, and it is
     removed after `out` is written. With `shard` (k, n), only the batches of the k-th of n parts of the images are
     computed: `work` stays, and `out` is not written. Batches do not depend on existing results or on the number of
-    shards, so the result is bit-equal. Raises UserError for an image
-    that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
-    `shard` with a detector that is trained first, and as `open_network`, `train_detector` and `Projection.fit` do.
+    shards, so the result is bit-equal. Raises UserError for an image that is missing or cannot be decoded, and for
+    features that are not finite in half precision. Raises UserError for `shard` with a detector that is trained first,
+    and as `open_network`, `train_detector` and `Projection.fit` do.
     """
     work.mkdir(parents=True, exist_ok=True)
 

@@ -42,9 +42,9 @@ class HubDualNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for settings that the processor determines, and for a model that takes images of several sizes.
-        Raises UserError, too, for a processor whose images have another size than the model takes, and as
-        `load_dual_encoder` does.
+        Raises UserError for settings that the model and its processor determine, and for a model that takes images of
+        several sizes. Raises UserError, too, for a processor whose images have another size than the model takes, and
+        as `load_dual_encoder` does.
         """
         name = settings.network.removeprefix(PREFIX)
         model = load_dual_encoder(name)
@@ -54,7 +54,7 @@ class HubDualNetwork(GridNetwork):
         size, unsupported = vision_config.image_size, (settings.options, settings.normalisation, settings.grid_size)
         if settings.weights != HUB or any(unsupported) or settings.image_size not in (0, size):
             raise UserError(
-                f"features: network {settings.network} takes weights: hub, options: {{}}, image_size, mean, std and "
+                f"features.network: {settings.network} takes weights: hub, options: {{}}, image_size, mean, std and "
                 "grid_size: null; set these values"
             )
         processor = load_pretrained("AutoImageProcessor", name)

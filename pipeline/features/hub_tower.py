@@ -41,7 +41,7 @@ class HubNetwork(GridNetwork):
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.grid_size is not None:
             raise UserError(
-                f"features: network {settings.network} takes weights: hub, options: {{}} and grid_size: null; set "
+                f"features.network: {settings.network} takes weights: hub, options: {{}} and grid_size: null; set "
                 "these values"
             )
         captioner = load_captioner(name)

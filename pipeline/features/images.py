@@ -22,7 +22,7 @@ MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger image is reduced 
 MEMORY = 800_000_000  # bytes for decoding, shared by all threads
 LARGE = 100_000_000  # bytes; after a larger decoding, freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
-FLAT = ("1", "L", "P")  # modes of one byte per pixel; other modes count as four
+ONE_BYTE_MODES = ("1", "L", "P")  # other modes count as four bytes per pixel
 DECODERS = {  # bytes per pixel that a decoder keeps in addition to the decoded image, by format
     "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "GIF": 1, "TIFF": 8, "WEBP": 13, "AVIF": 16, "JPEG2000": 24,
 }  # fmt: skip
@@ -81,7 +81,7 @@ def decode_within(
                 image.draft(None, (image.width // factor, image.height // factor))  # type: ignore[arg-type]
         else:
             decoder = DECODERS.get(image.format or "", UNKNOWN_DECODER) * size
-        source = (1 if image.mode in FLAT else 4) * image.width * image.height
+        source = (1 if image.mode in ONE_BYTE_MODES else 4) * image.width * image.height
         result = math.prod(_divide_size(image, _choose_reduction_factor(image)))
         if (needed := max(decoder + source + 4 * result, (4 + bytes_per_pixel) * result)) > MEMORY:
             raise UserError(

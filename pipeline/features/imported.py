@@ -58,7 +58,7 @@ class FeatureFormat:
     """
 
     name: str
-    takes: str
+    accepted_settings: str
     read: Callable[[Sequence[str], Sequence[Path], Digests], Generator[ImportedRow, None, None]]
     fits: Callable[[str | Sequence[str]], bool] = lambda regions: isinstance(regions, str)
 
@@ -67,7 +67,7 @@ def import_features(
     ids: Sequence[str],
     out: Path,
     *,
-    form: FeatureFormat,
+    feature_format: FeatureFormat,
     regions: str | Sequence[str],
     max_regions: int,
     pooled: str | None = None,
@@ -84,7 +84,7 @@ def import_features(
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
     # the threads end with this block, also after an error
-    with closing(form.read(ids, paths, sources["regions"])) as entries:
+    with closing(feature_format.read(ids, paths, sources["regions"])) as entries:
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
@@ -135,7 +135,7 @@ def import_features(
                 bar.update(len(batch))
             store.manifest.update(
                 network="imported",
-                form=form.name,
+                form=feature_format.name,
                 sources={part: _describe_sources(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
                 regions_kept={"most": max_regions, "which": selection, "images_with_more": truncated},

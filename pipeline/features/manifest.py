@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from pipeline.ranges import Channels, Count, Natural, Pixels, Share
 from pipeline.runtime.records import Digest, Line, Record
@@ -37,8 +37,8 @@ class BoxLimits(Record):
     """The limits of a detector's number of regions."""
 
     fixed: Regions | None = None
-    min_boxes: Regions | None = Field(None, validation_alias=AliasChoices("min_boxes", "least"))  # the former name
-    max_boxes: Regions | None = Field(None, validation_alias=AliasChoices("max_boxes", "most"))
+    min_boxes: Regions | None = None
+    max_boxes: Regions | None = None
     threshold: Share | None = None
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class Shape(Record):
 class Manifest(Record):
     """A network with its preprocessing and fitted values.
 
-    Manifests of imported features and of facts have other entries.
+    Manifests of features that were imported or computed from facts have other entries.
     """
 
     network: Line

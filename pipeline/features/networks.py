@@ -1,8 +1,8 @@
 """Networks of timm and torchvision whose last feature map is used.
 
-The interpolation is the network's own, and so are mean and deviation unless the settings have others. The image is
-squashed to a square: a caption describes the entire image, so nothing is cropped. The vector is the mean over the map,
-or with `vector: mean_and_max` the mean and maximum.
+The interpolation is the network's own. The mean and deviation are the network's, unless the settings have others. The
+image is squashed to a square: a caption describes the entire image, so nothing is cropped. The vector is the mean over
+the map, or with `vector: mean_and_max` the mean and maximum.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class TorchvisionNetwork(GridNetwork):
             raise UserError(f"features.network: torchvision has no network {name!r}; name one of its list_models()")
         weights = models.get_model_weights(name)
         if tag and tag not in weights.__members__:
-            raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(weights.__members__)}")
+            raise UserError(
+                f"features.network: {name} has no weights {tag!r}; name one of {', '.join(weights.__members__)}"
+            )
         entry = weights[tag] if tag else weights.DEFAULT
         options = check_options("torchvision", name, dict(settings.options))  # before any file is read
         check_fit(lambda: build_torchvision_model(name, options), settings.weights, settings.network)

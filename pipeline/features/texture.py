@@ -77,6 +77,6 @@ class TrainingTexture:
         """Return the distances (N,) of statistics (N, SIZE) from the training split."""
         return ((statistics - self.mean) @ self.whitening.T).norm(dim=1)
 
-    def is_unlike(self, network_input: Tensor) -> bool:
+    def is_out_of_distribution(self, network_input: Tensor) -> bool:
         """Return whether the distance of a network's input from the training images exceeds the limit."""
         return bool(self.distances(compute_texture_statistics(network_input).unsqueeze(0))[0] > self.limit)

@@ -11,7 +11,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import Feed, MixUnit, PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
-from pipeline.estimators.baselines import CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
+from pipeline.estimators.baselines import CentredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.models.critic import ControlVariate
@@ -75,7 +75,7 @@ ESTIMATORS: tuple[EstimatorCandidate, ...] = (
     build_score_function_candidate("no baseline", NoBaseline()),
     build_score_function_candidate("greedy", SelfCritical()),
     build_score_function_candidate("ground truth", SelfCritical(TeacherForcing(requires_grad=False))),
-    build_score_function_candidate("greedy, centred", CenteredBaseline(SelfCritical()), min_samples=2),
+    build_score_function_candidate("greedy, centred", CentredBaseline(SelfCritical()), min_samples=2),
     build_score_function_candidate("leave one out (RLOO)", LeaveOneOut(), min_samples=2),
     build_score_function_candidate("mean of the group", GroupMean(), min_samples=2),
     EstimatorCandidate(

@@ -19,6 +19,8 @@ from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.gradients.gradient_world import GradientWorld
 from pipeline.protocols import Estimator, Rollouts, Score
 
+SEED = 7  # seed of the rollouts
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -87,9 +89,9 @@ def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, 
     return -scale * world.gradient(loss)
 
 
-def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score, rounds: int, seed: int = 7) -> Tensor:
+def estimate_gradients(world: GradientWorld, estimator: Estimator, score: Score, rounds: int) -> Tensor:
     """Return the gradients (R, P) of `rounds` independent steps."""
-    steps = (StepRollouts(world.speaker, replace(world.batch, step=step), seed) for step in range(rounds))
+    steps = (StepRollouts(world.speaker, replace(world.batch, step=step), SEED) for step in range(rounds))
     return torch.stack([estimate_gradient(world, estimator, score, rollouts) for rollouts in steps])
 
 
@@ -98,7 +100,7 @@ def measure_step_time(world: GradientWorld, estimator: Estimator, score: Score, 
 
     def time_step(number: int) -> float:
         begin = time.process_time()
-        estimate_gradient(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), 7))
+        estimate_gradient(world, estimator, score, StepRollouts(world.speaker, replace(world.batch, step=number), SEED))
         return time.process_time() - begin
 
     time_step(0)

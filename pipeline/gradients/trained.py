@@ -37,7 +37,7 @@ GROUPS = 20  # parts of all steps whose means are kept, for standard errors
 TRUTH, ESTIMATES = 5, 7  # seeds
 # parts of the names of candidates that are not measured: an untrained control, and variants
 OMITTED = ("learned control", "soft ending", "along samples", "by word", "PSST-Gumbel-Rao")
-SAMPLES = 16  # captions per image and step of the reference gradient
+TRUTH_SAMPLES, ESTIMATE_SAMPLES = 16, 5  # captions per image and step: of the reference gradient, of a candidate
 
 
 def load_trained_world(root: Path) -> tuple[GradientWorld, str]:
@@ -80,15 +80,14 @@ def measure_trained(
     candidates: Sequence[EstimatorCandidate],
     print_line: Callable[[str], None],
     captions: int = 100_000,
-    samples: int = 5,
     steps: int = 100,
 ) -> dict[str, Any]:
-    """Return the accuracy of each candidate with `samples` captions per image over at least `steps` steps, for JSON.
+    """Return the accuracy of each candidate over at least `steps` steps, for JSON.
 
-    `captions` is the smallest number of captions for the reference gradient. In the result, `error` is the standard
-    error of the reference gradient relative to its norm; it is part of each row's `bias_error`. `seconds` is the CPU
-    time of a step. Candidates with a part of `OMITTED` in their names are skipped. Candidates with ρ = 0,
-    which equal straight-through, are skipped, too.
+    A candidate draws ESTIMATE_SAMPLES captions per image. `captions` is the smallest number of captions for the
+    reference gradient. In the result, `error` is the standard error of the reference gradient relative to its norm; it
+    is part of each row's `bias_error`. `seconds` is the CPU time of a step. Candidates with a part of `OMITTED` in
+    their names are skipped. Candidates with ρ = 0, which equal straight-through, are skipped, too.
 
     Raises UserError where no candidate remains, and where the reference gradient's norm is within its standard error.
     """
@@ -116,7 +115,8 @@ def measure_trained(
             parts.append(total / group_steps)
         return GradientMeans(torch.stack(parts), group_steps)
 
-    unbiased, captions_per_step = ScoreFunction(Multinomial(SAMPLES), LeaveOneOut()), SAMPLES * len(world.batch)
+    unbiased = ScoreFunction(Multinomial(TRUTH_SAMPLES), LeaveOneOut())
+    captions_per_step = TRUTH_SAMPLES * len(world.batch)
     print_line(f"the gradient of {captions:,} captions")
     truth = average_gradients(unbiased, -(-captions // captions_per_step), TRUTH)
     captions_used = GROUPS * truth.steps * captions_per_step
@@ -131,14 +131,14 @@ def measure_trained(
     for candidate in eligible:
         print_line(candidate.label)
         begin = time.process_time()
-        estimates = average_gradients(candidate.build(samples, world.speaker), steps, ESTIMATES)
+        estimates = average_gradients(candidate.build(ESTIMATE_SAMPLES, world.speaker), steps, ESTIMATES)
         seconds = (time.process_time() - begin) / (GROUPS * estimates.steps)
         row = {"name": candidate.name, "settings": dict(candidate.settings), "seconds": seconds}
         rows.append(row | asdict(compare_gradient_means(estimates, truth)))
     return {
         "images": len(world.batch),
         "margin": margin,
-        "samples": samples,
+        "samples": ESTIMATE_SAMPLES,
         "steps": GROUPS * -(-steps // GROUPS),
         "captions": captions_used,
         "error": (squared_error / (squared_norm - squared_error)) ** 0.5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
-from pipeline.composition.joint import Agents, Objective, add_critic
+from pipeline.composition.joint import Agents, Objective, build_critic_method
 from pipeline.composition.method import SPEAKER, Method, Term
 from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.surrogate import CaptionCredit, ScoreFunction
@@ -37,7 +37,7 @@ def mixer(
     start = agents.speaker.max_words if forced_tokens is None else forced_tokens
     channel = ForcedPrefix(PrefixSchedule(start, every, decrement))
     score = mix_metrics(reward, agents.cider, agents.texts)
-    method = add_critic(
+    method = build_critic_method(
         agents, objective, lam, score, channel, CaptionCredit(), critic_hidden, critic_first, words="drawn"
     )
     likelihood = Term("likelihood", 1 - lam, HumanCaption(), ScoreFunction(channel, words="forced"), SPEAKER)

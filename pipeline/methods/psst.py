@@ -82,7 +82,7 @@ def psst_gumbel(
 ) -> Method:
     """Build PSST over relaxed samples: a share ρ of captions or tokens (`mix`) passes unchanged.
 
-    The others pass as straight-through argmax.
+    The others pass as straight-through tokens, the argmax of the relaxed samples.
     """
     channel = PartialSampling(Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature), rho, mix, feed)
     return pathwise(agents, objective, lam, channel)

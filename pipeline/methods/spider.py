@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.channels.hard import Multinomial
-from pipeline.composition.joint import Agents, Objective, add_critic
+from pipeline.composition.joint import Agents, Objective, build_critic_method
 from pipeline.composition.method import Method
 from pipeline.composition.method_card import MethodCard
 from pipeline.estimators.credit import MonteCarloCredit
@@ -35,4 +35,4 @@ def pg_spider(
     credit = MonteCarloCredit(rollouts)
     channel = Multinomial(objective.samples)
     score = mix_metrics(reward, agents.cider, agents.texts)
-    return add_critic(agents, objective, lam, score, channel, credit, critic_hidden, critic_first)
+    return build_critic_method(agents, objective, lam, score, channel, credit, critic_hidden, critic_first)

@@ -4,8 +4,8 @@ Source: Vedantam, Zitnick, Parikh, "CIDEr: Consensus-based Image Description Eva
 computed by pycocoevalcap.
 
 Occurrences of an n-gram (n = 1 … 4) in a text are counted by comparing tokens. Two texts share a bigram if their tokens
-at the positions i and j are equal, and those at i + 1 and j + 1, too. Only the idf needs an n-gram's key, which is
-looked up in a hash table or counted in the batch. A key is an int64: the order minus one from bit 61 up, then 15 bits
+at i and j are equal, and those at i + 1 and j + 1. Only the idf needs an n-gram's key, which is looked up in a hash
+table or counted in the batch. A key is an int64: the order minus one from bit 61 up, then 15 bits
 per token. Positions without a token or n-gram are -1.
 """
 
@@ -279,7 +279,7 @@ def _build_hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Ten
     A look-up compares a key with two slots, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here for all
     keys at once.
     """
-    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # above half full, an arrangement may not exist
+    size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # a table above half full may have no arrangement
     while True:
         candidates = torch.stack(_hash_slots(torch.tensor(keys), size)).numpy()
         occupant, choice, unplaced = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))

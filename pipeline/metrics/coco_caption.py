@@ -1,10 +1,10 @@
-"""BLEU, ROUGE-L, CIDEr, SPICE and METEOR of tokenised captions, as pycocoevalcap computes them."""
+"""BLEU, ROUGE-L, CIDEr and SPICE of tokenised captions, as pycocoevalcap computes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pipeline.metrics import java, shared_meteor
+from pipeline.metrics import java
 from pipeline.metrics.java import Score
 
 
@@ -32,14 +32,6 @@ def compute_cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 def compute_spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return SPICE, which a Java program computes. Raises NotComputedError as `java.compute_spice` does."""
     return [java.compute_spice(hypotheses, references, timeout)]
-
-
-def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
-    """Return a connection to the grid's METEOR server if there is a server, or else a new process of METEOR.
-
-    Raises NotComputedError if there is no server and no Java runs.
-    """
-    return shared_meteor.connect_meteor(timeout)
 
 
 def require_spice() -> None:

@@ -13,6 +13,7 @@ from pipeline.metrics.word_lists import BAD_ENDINGS, FUNCTION_WORDS
 from pipeline.vocabulary import EOS
 
 MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
+SELF_BLEU_ORDERS = 5  # longest n-grams of Self-BLEU, in words
 
 
 def measure_caption_diversity(
@@ -96,10 +97,10 @@ def measure_set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     }
 
 
-def compute_self_bleu(captions: Sequence[str], max_captions: int = 1000, orders: int = 5) -> float:
+def compute_self_bleu(captions: Sequence[str], max_captions: int = 1000) -> float:
     """Return the mean sentence BLEU of the first `max_captions` captions, each against the others, 0 … 1.
 
-    Lower is more diverse. N-grams have up to `orders` words. The metric follows WTF-RL's published code: NLTK's
+    Lower is more diverse. N-grams have up to SELF_BLEU_ORDERS words. The metric follows WTF-RL's published code: NLTK's
     sentence_bleu with smoothing method1 (0.1 if no n-gram of an order matches; 0 if no word matches). It rises with the
     number of captions, so only equal numbers are comparable. Raises UserError for fewer than two captions.
     """
@@ -107,7 +108,7 @@ def compute_self_bleu(captions: Sequence[str], max_captions: int = 1000, orders:
     if len(words) < 2:
         raise UserError(f"Self-BLEU: {len(words)} captions found, expected two or more; give more captions")
     logs = [0.0] * len(words)
-    for n in range(1, orders + 1):
+    for n in range(1, SELF_BLEU_ORDERS + 1):
         counts = [Counter(_list_ngrams(caption, n)) for caption in words]
         top_counts: dict[tuple[str, ...], tuple[int, int]] = {}  # the two largest counts of each n-gram in a caption
         for ngram, count in chain.from_iterable(each.items() for each in counts):
@@ -118,7 +119,7 @@ def compute_self_bleu(captions: Sequence[str], max_captions: int = 1000, orders:
             matched = sum(min(pair) for pair in pairs)
             if not matched and n == 1:
                 logs[index] = -math.inf
-            logs[index] += math.log((matched or 0.1) / max(1, each.total())) / orders
+            logs[index] += math.log((matched or 0.1) / max(1, each.total())) / SELF_BLEU_ORDERS
     lengths = Counter(map(len, words))
     return fmean(
         math.exp(log) * _compute_brevity(len(caption), lengths) for log, caption in zip(logs, words, strict=True)

@@ -26,7 +26,7 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (float, int)},
 }
 MAX_COUNT = 2**31 - 1  # largest int32
-MAX_MISFITS = 0.001  # tolerated share of words that occur in more training images than the file counts
+MAX_UNDERCOUNTED_SHARE = 0.001  # tolerated share of words that occur in more training images than the file counts
 
 
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +160,7 @@ def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, cou
     unigrams = keys < size
     file_counts[keys[unigrams]] = counts[unigrams]
     undercounted = np.flatnonzero(image_counts > file_counts)
-    if len(undercounted) > MAX_MISFITS * np.count_nonzero(image_counts):
+    if len(undercounted) > MAX_UNDERCOUNTED_SHARE * np.count_nonzero(image_counts):
         word = undercounted[0]
         raise UserError(
             f"counts word {word}, {vocabulary.words[word - 1]!r}, in {file_counts[word]:,} images, but it is in "

@@ -69,7 +69,7 @@ class LanguageScorer:
     def score(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str] | None = None
     ) -> LanguageScores:
-        """Score one caption per image against the image's references; `metrics` replaces the scorer's own.
+        """Score one caption per image against the image's references; `metrics` replaces the scorer's metrics.
 
         An empty caption is scored like any other. A metric that cannot run has no score, and `not_computed` holds the
         reason. Raises UserError if there are no captions, or if captions and images differ in number. Raises UserError,

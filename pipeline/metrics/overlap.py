@@ -26,9 +26,9 @@ def compute_bleu_per_caption(tokens: Tensor, references: Tensor) -> Tensor:
     # an n-gram that occurs k times begins at k positions, so each counts as 1/k of the matches
     matched = (torch.minimum(counts, reference_counts) / counts.clamp(min=1)).sum(1).round()  # (4, N)
     length = (tokens >= 0).sum(0).double()  # (N,)
-    grams = (length - torch.arange(ORDERS, device=tokens.device).unsqueeze(1)).clamp(min=0)
+    ngram_counts = (length - torch.arange(ORDERS, device=tokens.device).unsqueeze(1)).clamp(min=0)
     orders = torch.arange(1, ORDERS + 1, device=tokens.device).unsqueeze(1)
-    precision = (((matched + 1e-15) / (grams + 1e-9)).log().cumsum(0) / orders).exp()
+    precision = (((matched + 1e-15) / (ngram_counts + 1e-9)).log().cumsum(0) / orders).exp()
     lengths = (references >= 0).sum(0).double()  # (R, N)
     # the shorter of two equally close references
     distance = (2 * (lengths - length).abs() + (lengths > length)).masked_fill(lengths == 0, torch.inf)

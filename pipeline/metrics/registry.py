@@ -12,9 +12,9 @@ from pipeline.metrics.coco_caption import (
     compute_rouge_l,
     compute_spice,
     require_spice,
-    start_meteor,
 )
 from pipeline.metrics.java import Score
+from pipeline.metrics.shared_meteor import connect_meteor
 
 
 class MetricProcess(Protocol):
@@ -62,21 +62,21 @@ class Metric:
 
 METRICS = (
     Metric("BLEU", compute_bleu, scores=("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"), resampled="counts", reward="ids"),
-    Metric("METEOR", start=start_meteor, reward="text", best_of_beam=True),
+    Metric("METEOR", start=connect_meteor, reward="text", best_of_beam=True),
     Metric("ROUGE-L", compute_rouge_l, reward="ids"),
     Metric("CIDEr", compute_cider, range=(0.0, 10.0), reward="ids", best_of_beam=True),
     Metric("SPICE", compute_spice, check=require_spice, reward="text", best_of_beam=True),
     Metric("SPIDEr", parts=("CIDEr", "SPICE"), range=(0.0, 11.0)),  # Liu et al. 2017
 )
-FIRST = "CIDEr"  # the first metric in tables
-IN_TABLES = tuple(sorted(METRICS, key=lambda metric: metric.name != FIRST))
+FIRST_TABLE_METRIC = "CIDEr"  # the first metric in tables
+TABLE_ORDER = tuple(sorted(METRICS, key=lambda metric: metric.name != FIRST_TABLE_METRIC))
 
 BY_NAME = {metric.name: metric for metric in METRICS}
-TABLE_METRICS = {metric.names[-1]: metric for metric in IN_TABLES}
-MEANS = tuple(name for metric in IN_TABLES if metric.resampled == "mean" for name in metric.names)
+TABLE_METRICS = {metric.names[-1]: metric for metric in TABLE_ORDER}
+MEAN_METRICS = tuple(name for metric in TABLE_ORDER if metric.resampled == "mean" for name in metric.names)
 COUNT_METRICS = tuple(name for metric in METRICS if metric.resampled == "counts" for name in metric.names)
 METRIC_NAMES = tuple(name for metric in METRICS if not metric.parts for name in metric.names)
-REWARDS = tuple(name for metric in IN_TABLES if metric.reward for name in metric.names)
+REWARDS = tuple(name for metric in TABLE_ORDER if metric.reward for name in metric.names)
 
 if TYPE_CHECKING:
     MetricName = str

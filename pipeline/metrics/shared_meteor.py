@@ -1,9 +1,9 @@
 """METEOR server shared by processes: the process that runs a grid starts the server, and every cell queries it.
 
-METEOR takes seven CPU seconds to load its tables, and as many until Java has compiled it. Scoring the captions of
-a cell takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. The
-environment variable SAYWHICH_METEOR has the server's address, and `connect_meteor` uses it. The server ends when its
-standard input closes, that is, with the process that started it. Without a server, each process has its own METEOR.
+METEOR takes seven CPU seconds to load its tables, and seven more until Java has compiled its code. Scoring the captions
+of a cell takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children.
+The environment variable SAYWHICH_METEOR has the server's address, and `connect_meteor` uses it. The server ends when
+its standard input closes, that is, with the process that started it. Without a server, each process has its own METEOR.
 """
 
 from __future__ import annotations

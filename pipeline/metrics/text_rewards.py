@@ -16,24 +16,19 @@ if TYPE_CHECKING:
     from pipeline.metrics.registry import Metric, MetricProcess
 
 CACHED_CAPTIONS = 2**16  # the cache is emptied when it holds more scores
+TIMEOUT = 900.0  # limit in seconds for one set of captions
 
 
 class TextScorer:
     """Scorer of captions as tokenised text against their images' references, with a cache of distinct captions.
 
     METEOR's process, or connection to the grid's server, starts when it is first needed and ends with this object.
-    SPICE starts a slow program at each call with new captions.
-    `timeout`: the limit in seconds for one set of captions.
+    SPICE starts a slow program at each call with new captions. A set of captions may take TIMEOUT seconds.
     """
 
-    def __init__(
-        self,
-        decode: Callable[[Sequence[int]], str],
-        references: Callable[[int], Sequence[str]],
-        timeout: float = 900.0,
-    ) -> None:
+    def __init__(self, decode: Callable[[Sequence[int]], str], references: Callable[[int], Sequence[str]]) -> None:
         """Store `decode`, from token ids to text, and `references`, from an image row to its human captions."""
-        self._decode, self._references, self._timeout = decode, references, timeout
+        self._decode, self._references = decode, references
         self._scores: dict[tuple[str, int, str], float] = {}
         self._processes: dict[str, MetricProcess] = {}
 
@@ -60,11 +55,11 @@ class TextScorer:
         self, metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Sequence[float]:
         if metric.compute:
-            ((_, per_caption),) = metric.compute(hypotheses, references, self._timeout)
+            ((_, per_caption),) = metric.compute(hypotheses, references, TIMEOUT)
             return per_caption
         assert metric.start
         if metric.name not in self._processes:
-            self._processes[metric.name] = metric.start(self._timeout)
+            self._processes[metric.name] = metric.start(TIMEOUT)
             weakref.finalize(self, self._processes[metric.name].close)
         return self._processes[metric.name].score(hypotheses, references)[1]
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from pipeline.errors import UserError
 from pipeline.features.clip import open_tokenizer
+from pipeline.runtime.extras import explain_missing_extra
 from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -26,11 +27,13 @@ class DualEncoder(nn.Module):
     def __init__(self, architecture: str, options: dict[str, Any], features: str) -> None:
         """Build the network from `architecture` and `options` of open_clip.create_model.
 
-        Raises UserError for an architecture that open_clip does not list, and for options that are not allowed.
+        Raises UserError for an architecture that open_clip does not list, and for options that are not allowed. Raises
+        UserError, too, where open_clip is not installed.
         """
         super().__init__()
         declare_operators()
-        import open_clip
+        with explain_missing_extra():
+            import open_clip
 
         if architecture not in open_clip.list_models():  # open_clip would also accept addresses and folders
             raise UserError(f"open_clip has no network {architecture!r}; install a version that lists it")

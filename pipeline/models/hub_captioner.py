@@ -33,7 +33,8 @@ RESERVED = 2  # positions that some text sides keep for padding
 LABELS = frozenset(("id2label", "label2id"))  # names of image classes
 # fields of every transformers config that no text side uses
 UNUSED = LABELS | {"architectures", "dtype", "problem_type", "transformers_version"}
-UNDECLARED = frozenset(("cross_attention_hidden_size", "scale_decoder_outputs"))  # entries that are no fields
+# entries of a config that are no fields of its class
+UNDECLARED = frozenset(("cross_attention_hidden_size", "scale_decoder_outputs"))
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, heads, t, d)
 
 
@@ -60,8 +61,8 @@ class HubDecoder(Decoder[HubState]):
     Input and output embeddings are moved out of the model to `word` and `logit`. A table that both share is copied to
     each, and the copies are trained separately. All other layers are the model's own code and weights. Its dropouts are
     0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, or the
-    decoder's inputs in models with a prompt (features/decoder_inputs.py). Every image has the same number of regions. A
-    null image replaces each region by one learned vector.
+    decoder's inputs in models with a prompt (pipeline/features/decoder_inputs.py). Every image has the same number of
+    regions. A null image replaces each region by one learned vector.
 
     With LoRA, `{rank, alpha, targets}` (targets null: all linear layers), only the LoRA weights and the null image are
     trained.
@@ -159,19 +160,19 @@ class HubDecoder(Decoder[HubState]):
         return decoder
 
     def add_lora(self, lora: dict[str, Any]) -> None:
-        """Add trainable low-rank adapters to the linear layers `targets`; freeze all other weights but the null image.
+        """Add trainable low-rank updates of the linear layers `targets`; freeze all other weights but the null image.
 
         Raises UserError where peft is missing or `targets` do not fit.
         """
         try:
             from peft import LoraConfig, inject_adapter_in_model
         except ImportError:
-            raise UserError("pretrain.speaker.lora needs peft: pip install 'saywhich[hub]'") from None
+            raise UserError("lora of a speaker in pretrain needs peft: pip install 'saywhich[hub]'") from None
         targets = lora["targets"] or "all-linear"
         if not (lora["targets"] is None or all(isinstance(name, str) for name in lora["targets"])):
             raise UserError(
-                f"pretrain.speaker.lora.targets: expected a list of names, or null, got {lora['targets']!r:.60}; set "
-                "one of these"
+                f"lora.targets of a speaker in pretrain: expected a list of names, or null, got "
+                f"{lora['targets']!r:.60}; set one of these"
             )
         lora_config = LoraConfig(r=lora["rank"], lora_alpha=lora["alpha"], target_modules=targets)
         try:
@@ -179,7 +180,7 @@ class HubDecoder(Decoder[HubState]):
         except ValueError as error:
             problem = str(error).splitlines()[0][:160].rstrip(".")
             raise UserError(
-                f"pretrain.speaker.lora.targets: {problem}; name linear layers of the text decoder, or set null"
+                f"lora.targets of a speaker in pretrain: {problem}; name linear layers of the text decoder, or set null"
             ) from None
         self.lora = self.arguments["lora"] = lora
         self.requires_grad_(True)

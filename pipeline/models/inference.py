@@ -9,16 +9,16 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.models.kernels.dispatch import has_fast_form
 
 
-def optimize_for_batch(speaker: Decoder, captions: int) -> Decoder:
-    """Return `optimize_for_decoding(speaker)` if it saves time for one batch of `captions` captions, else `speaker`.
+def optimise_for_batch(speaker: Decoder, captions: int) -> Decoder:
+    """Return `optimise_for_decoding(speaker)` if it saves time for one batch of `captions` captions, else `speaker`.
 
     The copy computes a table of the vocabulary once. This saves time if the batch can have more than two tokens per
     word of the vocabulary.
     """
-    return optimize_for_decoding(speaker) if speaker.vocabulary < captions * speaker.max_words // 2 else speaker
+    return optimise_for_decoding(speaker) if speaker.vocabulary < captions * speaker.max_words // 2 else speaker
 
 
-def optimize_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) -> Decoder:
+def optimise_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) -> Decoder:
     """Return an inference-optimised copy of `speaker` without dropout or gradients, or `speaker` itself.
 
     `Att2in` on a CPU has an optimised form. A `GuidedDecoder` is always copied, around its optimised inner decoder. All
@@ -26,7 +26,7 @@ def optimize_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) ->
     precision, with which captions stay the same. With another precision, such as bfloat16, some captions differ.
     """
     if isinstance(speaker, GuidedDecoder):
-        return GuidedDecoder(optimize_for_decoding(speaker.inner, dtype), speaker.gamma)
+        return GuidedDecoder(optimise_for_decoding(speaker.inner, dtype), speaker.gamma)
     if not has_fast_form(speaker):
         return speaker
     from pipeline.models.kernels.fast_att2in import InferenceAtt2in

@@ -83,8 +83,8 @@ class LstmDecoder(Decoder[LstmState]):
 class PooledLstm(LstmDecoder):
     """Speaker of Chen and Jin 2020: the projected mean of the regions is the initial hidden state and cell.
 
-    The projection `region` has no activation. The null image's vector replaces the
-    projected mean of images without regions.
+    The projection `region` has no activation. The null image's vector replaces the projected mean of images without
+    regions.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class SpeakerSettings(SpeakerSizes):
 class PretrainedJudgeSettings(Section):
     """Settings of a judge or retriever that was trained elsewhere.
 
-    `network` is a network of open_clip, or a CLIP or SigLIP of transformers. `features` names the feature set
-    that the same network extracted.
+    `network` is a network of open_clip, or a CLIP or SigLIP of transformers. `features` names the feature set that the
+    same network extracted. `weights` and `options` are as in the section `features`.
     """
 
     features: Name

@@ -141,14 +141,7 @@ def compute_forced_logits(speaker: Decoder, batch: Batch, captions: Message, pos
     A position is n·T + t and must not be after an EOS. The speaker must be in evaluation mode, without dropout.
     """
     images, tokens = captions.images, captions.tokens
-    caption_batch = replace(  # each caption counts as one image
-        batch,
-        images=batch.images[images],
-        pooled=batch.pooled[images],
-        regions=batch.regions[images],
-        region_mask=batch.region_mask[images],
-        captions=tokens,
-    )
+    caption_batch = batch.select_images(images, tokens)  # each caption counts as one image
     encoded = speaker.encode_image(batch)[images]
     hidden, state_positions = accelerate_decoder(speaker).teacher_force(
         caption_batch, encoded, _make_dropout(speaker, BatchRandom(batch, None))

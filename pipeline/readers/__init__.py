@@ -26,7 +26,7 @@ FORMATS = (KARPATHY, COCO, COCOTALK, FLICKR8K, FOLDER, TGIF)
 
 def read_corpus(
     name: str,
-    form: str,
+    corpus_format: str,
     root: Path,
     annotations: Annotations,
     images: Path | None,
@@ -38,18 +38,20 @@ def read_corpus(
     missing: float = 0.0,
     formats: Sequence[CorpusFormat] = FORMATS,
 ) -> Corpus:
-    """Read a corpus of the format `form`, set its name and check it (`check_corpus`).
+    """Read a corpus of the format `corpus_format`, set its name and check it (`check_corpus`).
 
     `expected`, `corrupt` and `missing` are arguments of `check_corpus`, and the other settings are fields of
     `CorpusSource`. Without `images` no image file is read. Raises UserError for any mistake, in one line that names the
     setting or the file, and the position in the file where there is one.
     """
     source = CorpusSource(Path(root), annotations, images, splits, shares, slice_settings or {})
-    corpus_format = next((each for each in formats if each.name == form), None)
-    if corpus_format is None:
-        raise UserError(f"format {form}: must be one of {', '.join(each.name for each in formats)}")
-    if not corpus_format.fits(source):
+    selected = next((each for each in formats if each.name == corpus_format), None)
+    if selected is None:
+        raise UserError(
+            f"format {corpus_format}: must be one of {', '.join(each.name for each in formats)}; correct it"
+        )
+    if not selected.fits(source):
         names = show_json([*map(str, [annotations] if isinstance(annotations, str) else annotations)])
         found = ", ".join([f"annotations {names}", *sorted(source.given)])
-        raise UserError(f"{root}: {corpus_format.takes}; got {found}: correct them")
-    return replace(check_corpus(corpus_format.read(source), images, expected, corrupt, missing), name=name)
+        raise UserError(f"{root}: {selected.accepted_settings}; got {found}: correct them")
+    return replace(check_corpus(selected.read(source), images, expected, corrupt, missing), name=name)

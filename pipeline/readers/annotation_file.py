@@ -30,7 +30,7 @@ class FilePosition:
 
 @dataclass(frozen=True, slots=True)
 class FileRow(FilePosition):
-    """A row or line of a table or text file, counted from 1."""
+    """Entry of a file, by its number; rows and lines count from 1."""
 
     number: int
     word: str = "row"
@@ -55,8 +55,7 @@ class JsonEntry(FilePosition):
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
         """Return `value[key]`, or `default` without this key.
 
-        Raises UserError unless the entry is an object and the result has the type `kind`; a bool is not
-        an int here.
+        Raises UserError unless the entry is an object and the result has the type `kind`; a bool is not an int here.
         """
         if not isinstance(self.value, dict):
             self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}; correct it")
@@ -91,13 +90,15 @@ class JsonFile:
                 "write the whole character"
             )
         if not isinstance(self.data, dict):
-            raise UserError(f"{file}, line 1: the file must be one JSON object, not {show_json(self.data)}")
+            raise UserError(f"{file}, line 1: the file must be one JSON object, not {show_json(self.data)}; correct it")
 
     def entries(self, key: str) -> list[JsonEntry]:
         """Return the elements of the list `key`; raises UserError where there is no such list."""
         values = self.data.get(key)
         if not isinstance(values, list):
-            raise UserError(f"{self.file}, line 1: the object needs a list `{key}`, not {show_json(values)}")
+            raise UserError(
+                f"{self.file}, line 1: the object needs a list `{key}`, not {show_json(values)}; correct it"
+            )
         return [JsonEntry(self.file, self.text, key, index, value) for index, value in enumerate(values)]
 
 

@@ -47,17 +47,17 @@ def check_corpus(
     counts = corpus.counts()
     if empty := _find_empty_split(corpus):
         raise UserError(
-            f"{corpus.sources[-1]}: no image is in the split {empty}; each of {', '.join(SPLITS)} needs one"
+            f"{corpus.sources[-1]}: no image is in the split {empty}; each of {', '.join(SPLITS)} needs one: add one"
         )
     if wrong_splits := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         differences = ", ".join(
             f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong_splits
         )
-        hint = "is it the right file? If it is, correct prepare.expected_counts"
+        hint = "take the right file, or correct prepare.expected_counts"
         if "train" in wrong_splits and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
-                f"no image is in the split restval, whose images join train (30504 in Karpathy's split of COCO) "
-                f"({expected['train'] - counts['train']} are missing here); take a file that names them"
+                f"no image is in the split restval, whose images join train: 30504 in Karpathy's split of COCO, and "
+                f"{expected['train'] - counts['train']} are missing here; take a file that names them"
             )
         raise UserError(f"{corpus.sources[-1]}: {differences}; {hint}")
     if image_outside := next((image for image in corpus.images if leads_outside(image.file)), None):
@@ -82,7 +82,7 @@ def check_corpus(
     )
     if empty := _find_empty_split(remaining):
         problem = f"all {counts[empty]} images of the split {empty} are skipped"
-        raise UserError(f"{images}: {problem}; each of {', '.join(SPLITS)} needs one that can be decoded")
+        raise UserError(f"{images}: {problem}; each of {', '.join(SPLITS)} needs one that can be decoded: add one")
     return remaining
 
 

@@ -50,7 +50,7 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in image_captions)
         corpus_images.append(CorpusImage(image, file, split, annotated))
     corpus = Corpus(annotations.stem, tuple(corpus_images), (annotations, labels), count_restval(rows))
-    return replace(corpus, vocabulary=vocabulary, cut=tokens.shape[1])
+    return replace(corpus, vocabulary=vocabulary, max_caption_words=tokens.shape[1])
 
 
 def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
@@ -69,25 +69,27 @@ def restore_captions(corpus: Corpus, original: Corpus) -> Corpus:
                 "cocotalk.json was made"
             )
         tokens = [encode(caption.words) for caption in image.captions]
-        if [encode(caption.words[: corpus.cut]) for caption in captions] != tokens:
+        if [encode(caption.words[: corpus.max_caption_words]) for caption in captions] != tokens:
             problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
             raise UserError(f"{original.sources[0]}: {problem}; name the file from which cocotalk.json was made")
         corpus_images.append(replace(image, captions=captions))
-    return replace(corpus, images=tuple(corpus_images), sources=(*corpus.sources, *original.sources), cut=None)
+    return replace(
+        corpus, images=tuple(corpus_images), sources=(*corpus.sources, *original.sources), max_caption_words=None
+    )
 
 
 def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     """Read the vocabulary `ix_to_word`, "1" … "V" with UNK last, in its order; raises UserError for other content."""
     words = data.get("ix_to_word")
     if not isinstance(words, dict) or not words:
-        raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
+        raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}; {REMEDY}')
     if data.get("bpe"):
         raise UserError(f"{file}: its tokens are subwords (`bpe`), which cannot be read here; write whole words")
     ids: dict[str, int] = {}
     for index in range(1, len(words) + 1):
         word = words.get(str(index))
         if not isinstance(word, str) or word.split() != [word]:
-            raise UserError(f'{file}: ix_to_word["{index}"] must be a word, not {show_json(word)}')
+            raise UserError(f'{file}: ix_to_word["{index}"] must be a word, not {show_json(word)}; {REMEDY}')
         if word in ids:
             problem = f"is {show_json(word)}, which is word {ids[word]} already; remove one"
             raise UserError(f'{file}: ix_to_word["{index}"] {problem}')
@@ -187,6 +189,6 @@ COCOTALK = CorpusFormat(
     "splits nor shares",
     _fits,
     _read,
-    own_words=lambda source: True,
+    has_vocabulary=lambda source: True,
     has_texts=False,
 )

@@ -53,10 +53,11 @@ class CorpusFormat:
     """
 
     name: str
-    takes: str
+    accepted_settings: str
     fits: Callable[[CorpusSource], bool]
     read: Callable[[CorpusSource], Corpus]
-    own_words: Callable[[CorpusSource], bool] = lambda source: False  # whether the annotations contain a vocabulary
+    # whether the annotations contain a vocabulary
+    has_vocabulary: Callable[[CorpusSource], bool] = lambda source: False
     has_texts: bool = True  # whether captions are texts as people wrote them
     may_miss_images: bool = True  # whether prepare.max_missing_share may allow image files to be missing
     may_be_corrupt: bool = True  # whether prepare.known_corrupt may name images

@@ -53,12 +53,14 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
             )
         caption = make_caption(values["caption"], None, row)
         if caption in captions[file]:
-            row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show_json(caption.text)})")
+            row.fail(
+                f"{file} has the same caption at {captions[file][caption]}; remove one ({show_json(caption.text)})"
+            )
         captions[file][caption] = row
     if len(rows) < MIN_PHOTOS:
         raise UserError(
             f"{table}: the table has captions of {len(rows)} photo{'s' * (len(rows) > 1)}; {MIN_PHOTOS} are needed, "
-            "two for each split, and 60 or more are advisable"
+            "two for each split, and 60 or more are advisable; add rows"
         )
     if images:
         _warn_of_photos_without_row(table, images, rows.keys())
@@ -66,7 +68,8 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         splits = _draw_splits(table, list(rows), shares)
     elif small := _find_small_splits(splits.values()):
         raise UserError(
-            f"{table}: fewer than two of {len(splits)} images are in {small[0]}; each split needs two or more"
+            f"{table}: fewer than two of {len(splits)} images are in {small[0]}; each split needs two or more: add "
+            "images to it"
         )
     corpus_images = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in rows)
     return Corpus(table.stem, corpus_images, (table,))

@@ -58,7 +58,7 @@ def read_splits(file: Path) -> Splits:
         for split, members in source.data.items():
             if not isinstance(members, list):
                 raise UserError(
-                    f"{file}: `{split}` must be a list of image ids or file names, not {show_json(members)}"
+                    f"{file}: `{split}` must be a list of image ids or file names, not {show_json(members)}; correct it"
                 )
             for member in source.entries(split):
                 if not isinstance(member.value, str | int) or isinstance(member.value, bool):

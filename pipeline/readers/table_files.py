@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
     if table.suffix.lower() in SPREADSHEETS:
         raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file")
     if (reader := READERS.get(table.suffix.lower())) is None:
-        raise UserError(f"{table}: expected a table whose name ends in {', '.join(READERS)}")
+        raise UserError(f"{table}: expected a table whose name ends in {', '.join(READERS)}; name one")
     if not table.is_file():
         candidates = [
             path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}
@@ -76,7 +77,8 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
                 kind = content[name].type
                 raise UserError(f"{table}: the column {name} must hold texts, not {kind}; write texts") from None
         elif name in required:
-            raise UserError(f"{header}: a column {name} is needed; there are {', '.join(map(show_json, names))}")
+            found = ", ".join(map(show_json, names))
+            raise UserError(f"{header}: a column {name} is needed; there are {found}; rename or add a column")
     if not content.num_rows:
         raise UserError(f"{table}: the table has no rows; add one or more")
     for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if reader is _read_csv else 1):
@@ -85,12 +87,12 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
 
 def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow.csv import ConvertOptions, InvalidRow, ParseOptions, ReadOptions, read_csv
 
     text = read_annotation_text(table)
-    invalid_rows: list[csv.InvalidRow] = []
+    invalid_rows: list[InvalidRow] = []
 
-    def collect(row: csv.InvalidRow) -> str:
+    def collect(row: InvalidRow) -> str:
         invalid_rows.append(row)
         return "skip"
 
@@ -98,11 +100,11 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
     header = text.partition("\n")[0]
     separator = max(SEPARATORS, key=header.count)  # a comma if there is none of the three
     try:
-        content = csv.read_csv(
+        content = read_csv(
             io.BytesIO(text.encode()),
-            read_options=csv.ReadOptions(use_threads=False),  # with threads, the number of a row is unknown
-            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=collect),
-            convert_options=csv.ConvertOptions(column_types=column_types, strings_can_be_null=False),
+            read_options=ReadOptions(use_threads=False),  # with threads, the number of a row is unknown
+            parse_options=ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=collect),
+            convert_options=ConvertOptions(column_types=column_types, strings_can_be_null=False),
         )
     except pa.ArrowInvalid as error:
         raise UserError(f"{table}: not a CSV table ({' '.join(str(error).split())}); save it as CSV again") from None
@@ -112,11 +114,21 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:
             f"{row.actual_columns} values for {row.expected_columns} columns ({show_json(row.text)}); "
             f'put a caption with {SEPARATORS[separator]} in double quotes, "…"'
         )
-    if text.count('"') % 2:
+    if text.count('"') % 2 and not _closes_quotes(text, separator):
         FileRow(table, content.num_rows + 1).fail(
             'a double quote " is not closed, here or before; a quote in a caption is written "" in a quoted caption'
         )
     return content, content.column_names
+
+
+def _closes_quotes(text: str, separator: str) -> bool:
+    """Return whether each quoted value of a CSV ends with a quote; other values may hold single quotes, as in 5"."""
+    try:
+        for _ in csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True):
+            pass
+    except csv.Error:
+        return False
+    return True
 
 
 def _read_json_lines(table: Path, wanted: Sequence[str]) -> tuple[pa.Table, list[str]]:

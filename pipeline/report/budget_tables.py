@@ -1,4 +1,4 @@
-"""Training budgets: a table of steps, captions drawn and processor seconds; learning curves against the last two."""
+"""Training budgets: a table of steps, captions and processor seconds; learning curves against captions and seconds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from pipeline.report.training_histories import CAPTIONS, CIDER, HARD_LISTENER, L
 UNKNOWN = "not recorded"
 COLUMNS = {STEPS: "steps", CAPTIONS: "captions drawn", SECONDS: "processor seconds"}
 NOTES = (
-    "Joint training of the chosen setting, mean over seeds. Captions drawn: samples, greedy captions, beams and "
-    "continuations that the speaker generates in training. Processor seconds: all threads, without validations.",
+    "Budgets are means over seeds of joint training at the chosen setting. Captions drawn: samples, greedy captions, "
+    "beams and continuations that the speaker generates in training. Processor seconds: all threads, without "
+    "validations.",
 )
 
 

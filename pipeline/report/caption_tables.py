@@ -29,8 +29,8 @@ TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims tha
 DIVERSITY_NOTES = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; a lower value means more "
     "variety.",
-    "human_log_likelihood": "log p: mean log-probability that the speaker gives a token of human captions (words and "
-    "EOS), in nats.",
+    "human_log_likelihood": "log p: mean log-probability that the speaker assigns to a token of human captions (words "
+    "and EOS), in nats.",
 }
 HUMAN_NOTES = {  # notes on the row of human captions, by table name
     "diversity": "Human captions: the first caption of each image.",
@@ -51,22 +51,23 @@ SURFACE: dict[tuple[str, str], tuple[str, int]] = {
     ("chair", "CHAIR_s"): ("CHAIR_s", 3),
     CONTROL_OVERLAP: ("as control", 3),
 }
-BEST = {metric.name: metric.digits for metric in METRICS if metric.best_of_beam}
-SETS = {"samples": "Random sampling", "beams": "Beam search"}
-MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
+BEST_DIGITS = {metric.name: metric.digits for metric in METRICS if metric.best_of_beam}
+CAPTION_SETS = {"samples": "Random sampling", "beams": "Beam search"}
+SET_METRICS = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
 def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """Return the tables of truth, diversity and surface quality of captions, and of multiple captions per image.
 
-    A table appears only where its metrics were measured, and a row of human captions only where it has a metric.
+    A column appears only where a run has its metric, and a table only where it has a column. A row of human captions
+    appears only where a metric of the table was measured for human captions.
     The tables of multiple captions show the best caption of a wide beam, and all captions (Chen and Jin 2020, Tables 2
     and 4).
     """
     fact_keys = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == fact_keys)
     truth_metrics = [("true", TRUTH[-1]), ("told", "told")]
-    samples, beams = (format_counts(results, "multi_sample", kind, "captions") for kind in SETS)
+    samples, beams = (format_counts(results, "multi_sample", kind, "captions") for kind in CAPTION_SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
@@ -112,13 +113,17 @@ def build_caption_tables(results: Results, choices: Sequence[Choice]) -> list[Ta
         (
             "best",
             "The best caption of a wide beam, test split",
-            [(name, ("multi_sample", "beams", "best", name), digits, "") for name, digits in BEST.items()],
+            [(name, ("multi_sample", "beams", "best", name), digits, "") for name, digits in BEST_DIGITS.items()],
             [f"Beam width: {beams}."],
         ),
         (
             "multi_sample",
             "Several captions of each image, test split",
-            [(name, ("multi_sample", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
+            [
+                (name, ("multi_sample", kind, name), 3, group)
+                for kind, group in CAPTION_SETS.items()
+                for name in SET_METRICS
+            ],
             [
                 f"{samples} captions drawn at random, and the {beams} captions of a beam of that width. CIDEr: mean "
                 "over these captions; Div-n: distinct n-grams per word of an image's captions; mBLEU-4: BLEU-4 of each "

@@ -18,10 +18,9 @@ from pipeline.report.tables import Table, TableColumn, fill_table, format_sign
 
 FILE = "claims.toml"
 NOTES = (
-    "Verdict holds or fails: the 95% interval over test images and the differences of all seeds, at least two, are on "
-    "one side of 0. Otherwise the verdict is open. Differences are the first method minus the second, in points, for "
-    "CIDEr in hundredths. "
-    "All models share one pretraining: another pretraining changes differences by as much as their size.",
+    "Verdict holds or fails: the 95% interval over test images and the differences of two or more seeds are all on one "
+    "side of 0. Otherwise the verdict is open. Differences are the first method minus the second, in points, for CIDEr "
+    "in hundredths. All models share one pretraining. Another pretraining changes differences by up to their size.",
 )
 
 

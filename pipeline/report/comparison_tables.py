@@ -89,15 +89,16 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
     compared_readings = [reading for reading in resampled_readings if reading.curve is not slice_.reference]
     if slice_.reference is None or len(resampled_readings) == len(compared_readings) or not compared_readings:
         return None
+    judges = [judge for name, judge in results.judges.items() if name in results.first_and_last_judge or not compact]
     pairs = [
         _make_difference_columns(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
         if compact
         else _make_difference_columns(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
-        for judge in results.judges.values()
-        if judge.name in results.first_and_last_judge or not compact
+        for judge in judges
     ]
-    differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
-    bounds, dash_rows = any(each.bound for each in differences), len(compared_readings) - len(slice_.differences)
+    by_label = [slice_.differences.get(reading.curve.label, {}) for reading in compared_readings]
+    shown = [[by_judge[judge.name] for judge in judges if judge.name in by_judge] for by_judge in by_label]
+    bounds = any(difference.bound for row in shown for difference in row)
     return fill_table(
         "significance-compact" if compact else f"significance-{_make_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}"
@@ -105,13 +106,13 @@ def build_significance_table(comparison: Comparison, slice_: ComparisonSlice, co
         _make_rows(compared_readings),
         [column for pair in pairs for column in pair],
         [
-            f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
-            "seeds averaged), with their 95% intervals; marked * where the interval excludes 0.",
-            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {len(differences)} "
-            "differences (of every judge); the intervals are not adjusted. They do not contain the spread over "
-            "training seeds, nor the spread over pretrainings, which was not measured.",
+            f"[95% intervals] over {comparison.resamples:,} resamples of the test images, which are the same for both "
+            "methods; seeds are averaged. Marked *: the interval excludes 0.",
+            "p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all "
+            f"{sum(map(len, by_label))} differences (of every judge); the intervals are not adjusted. The intervals do "
+            "not contain the spread over training seeds, nor the spread over pretrainings, which was not measured.",
             *(["≥, ≤: one of the two numbers is a lower bound, so the difference is a bound."] if bounds else []),
-            *_explain_dashes(comparison, slice_, dash_rows, len(compared_readings)),
+            *_explain_dashes([len(row) for row in shown], len(judges)),
         ],
         other_runs=slice_.reference.runs,
     )
@@ -138,12 +139,12 @@ def build_rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     )
 
 
-def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dash_rows: int, row_count: int) -> Iterator[str]:
-    """Yield the explanation of dashes among the differences, with `dash_rows`, the number of rows with only dashes."""
-    if row_count * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
+def _explain_dashes(counts: Sequence[int], judges: int) -> Iterator[str]:
+    """Yield the explanation of dashes, where a row has fewer differences (`counts`) than displayed `judges`."""
+    if min(counts) < judges:
         yield (
-            f"{MISSING} ({dash_rows} of {row_count} rows have only dashes): both numbers are lower bounds (§), or one "
-            "bound does not determine which number is higher, or one number was not measured."
+            f"{MISSING} ({counts.count(0)} of {len(counts)} rows have only dashes): both numbers are lower bounds (§), "
+            "or one bound does not determine which number is higher, or one number was not measured."
         )
 
 

@@ -152,7 +152,9 @@ def _build_content(
             tables.update(files.values())
             links = (f"[{title}]({_make_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
-        if key == "figure" and not options:
+        if key == "figure":
+            if options:
+                raise UserError(f"figure {value}: expected no options, found {options[0][0]}; remove the option")
             description = re.search(r"!\[(.*?)\]\(", content, re.DOTALL)
             picture = root / _find_picture(root, result.figure(value))
             return f"![{description[1] if description else value}]({_make_link(picture, folder)})\n"

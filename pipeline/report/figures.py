@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pipeline.analysis.comparison import Comparison
-from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, make_human_recall_keys
+from pipeline.analysis.judge_titles import PRETRAINED, Keys, make_human_recall_keys
 from pipeline.analysis.results import Point, Results, format_named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import build_curves
+from pipeline.evaluation.judge_names import OWN
 from pipeline.report.method_names import assign_method_colours, replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import format_number

@@ -20,11 +20,11 @@ from PIL import Image
 
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.comparison import Comparison
-from pipeline.analysis.judge_titles import ADAPTED
 from pipeline.analysis.results import SYMBOLS, Point, Results, format_named_setting
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import build_curves
 from pipeline.errors import UserError, summarise_error
+from pipeline.evaluation.judge_names import ADAPTED
 from pipeline.features.animated_thumbnail import encode_data_uri, make_animated_thumbnail, open_first_frame
 from pipeline.features.images import to_upright_rgb
 from pipeline.report.figures import choose_styles
@@ -84,7 +84,7 @@ class GalleryPicture:
     human: tuple[str, ...]
     captions: tuple[GalleryCaption, ...]
     annotator: str = "person"  # author of the human captions
-    moving: str = ""  # data URI of a film's animated copy; `image` is the copy's first frame
+    animation_uri: str = ""  # data URI of a film's animated copy; `image` is the copy's first frame
 
     @property
     def text(self) -> str:
@@ -176,13 +176,13 @@ def select_pictures(
         captions[row["image"]] = [_add_truths(entry, scenes[row["id"]]) for entry in captions[row["image"]]]
     if scene_seed is not None and scenes:
         images = [scenes[row["id"]].draw(scene_seed, SCENE_WIDTH) for row in rows]
-        moving = [""] * len(rows)
+        animation_uris = [""] * len(rows)
     else:
         images = [open_thumbnail(resolve_inside(images_root, row["file"]), MAX_SIDE) for row in rows]
-        moving = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), MAX_SIDE) for row in rows]
+        animation_uris = [make_animated_thumbnail(resolve_inside(images_root, row["file"]), MAX_SIDE) for row in rows]
     return [
-        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, data_uri)
-        for n, row, image, data_uri in zip(indices, rows, images, moving, strict=True)
+        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, animation_uri)
+        for n, row, image, animation_uri in zip(indices, rows, images, animation_uris, strict=True)
     ]
 
 
@@ -327,6 +327,8 @@ def open_thumbnail(path: Path, longest_side: int) -> Image.Image:
             image.draft("RGB", (longest_side, longest_side))  # decode a JPEG no larger than needed
             image.load()
             picture = to_upright_rgb(image)
+    except UserError:
+        raise
     except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
             f"{path}: the image or film cannot be read ({summarise_error(error)}); restore it or prepare the data again"

@@ -42,7 +42,7 @@ def format_photo_summary(content: ReportContent) -> str | None:
         "",
         f"    saywhich caption {shlex.quote(folder)} --preset base",
         "",
-        *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.failed),
+        *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.training_failures),
     ]
     if point := _choose_best_point(content):
         lines += _list_ranked_captions(content, point)

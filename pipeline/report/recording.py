@@ -32,7 +32,7 @@ COMMANDS = {  # folders in data/, and the commands whose tables they hold; the f
     "cluster": "make bench-cluster",
     "costs": "make costs",
     "judging": "make bench-judging",
-    "judging_photos": "python benchmarks/judging_photos.py",
+    "judging_photos": "python benchmarks/judging_photos.py DATASET.json IMAGES --judge DIR",
     "reliability": "make fault-injection",
     "mutants": "make mutants",
     "tests": "make test",
@@ -52,10 +52,10 @@ def write_record(
 ) -> Path:
     """Write `results/<name>.json` from the tables in data/, `figures`, this machine and the commit; return its path.
 
-    Tables are read from the Markdown files of the folder, and the PNG of each figure is copied to docs/. Call this on
-    the machine and at the commit of the run. `profile_text` returns the parameter file of a profile and start.
-    `measure_claims` returns the claims about a profile's run as Markdown, and their resamples. The name `scenes@xeon`
-    is the profile scenes on another machine, and `scenes@start2` is its start 2.
+    Tables are read from the Markdown files of the folder, and the PNG of each figure is copied to docs/. Call this
+    function on the machine and at the commit of the run. `profile_text` returns the parameter file of a profile and
+    start. `measure_claims` returns the claims about a profile's run as Markdown, and their resamples. The name
+    `scenes@xeon` is the profile scenes on another machine, and `scenes@start2` is its start 2.
 
     Raises UserError for an unknown name, where params.yaml differs from the profile and start, and outside a git
     repository. Raises UserError also for damaged outputs, a missing table or figure, an invalid table, and two
@@ -96,8 +96,8 @@ def write_record(
         resamples=resamples,
     )
     # figures are copied after the check of all figures, so that a missing figure changes no file
-    for figure, described in result.figures.items():
-        shutil.copyfile(folder / f"{figure}.png", root / described.file)
+    for figure, printed in result.figures.items():
+        shutil.copyfile(folder / f"{figure}.png", root / printed.file)
     write_atomically(locate_result_file(root, name), result.text())
     return locate_result_file(root, name)
 

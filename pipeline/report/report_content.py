@@ -40,7 +40,7 @@ class ReportContent:
     scenes: gallery.ReadScenes = gallery.read_no_scenes
     simulated: bool = False
 
-    def input(self, name: str) -> Path | None:
+    def find_input(self, name: str) -> Path | None:
         """Return the path of the input `name` if it exists, else None."""
         path = self.inputs.get(name)
         return path if path is not None and path.exists() else None
@@ -99,7 +99,9 @@ class ReportContent:
     @cached_property
     def trainings(self) -> dict[str, list[History]]:
         """Return the training histories by method, one for each seed."""
-        return read_training_histories(self.choices, self.sweep / HISTORY, self.models, self.input("processor_seconds"))
+        return read_training_histories(
+            self.choices, self.sweep / HISTORY, self.models, self.find_input("processor_seconds")
+        )
 
     @cached_property
     def histories(self) -> dict[str, History]:
@@ -108,17 +110,17 @@ class ReportContent:
         return {method: history for method, history in means.items() if history}
 
     @cached_property
-    def pair(self) -> tuple[Choice | None, Choice | None]:
+    def headline_choices(self) -> tuple[Choice | None, Choice | None]:
         """Return the chosen settings that the headline compares: of the control, and of the best other method."""
         return choose_headline_pair(self.results, self.choices, self.settings.control)
 
     @cached_property
-    def shared(self) -> SharedCaptions | None:
+    def shared_captions(self) -> SharedCaptions | None:
         """Return pairs of images that share a caption of the control, with the captions of the best other method.
 
         Return None where either choice is missing, or where `find_shared_captions` returns None.
         """
-        control, other = self.pair
+        control, other = self.headline_choices
         if control is None or control.point is None or other is None or other.point is None:
             return None
         runs = control.point.runs[0], other.point.runs[0]
@@ -130,7 +132,7 @@ class ReportContent:
         return describe_rule(self.results, self.settings)
 
     @cached_property
-    def failed(self) -> list[str]:
+    def training_failures(self) -> list[str]:
         """Return a line for each kind of training failure."""
         return list_training_failures(self.results, self.choices)
 

@@ -35,7 +35,7 @@ class PageSection:
     tables: Sequence[Table]
     figures: Mapping[str, Sequence[tuple[PlotPanel, Markup]]]
     values: Mapping[str, Any]
-    parts: list[PageSection] = field(default_factory=list)
+    subsections: list[PageSection] = field(default_factory=list)
 
 
 def write_report(
@@ -113,9 +113,9 @@ def _select_sections(contents: Mapping[ReportSection, SectionContent]) -> list[P
             tables = remove_protocol_notes(each.tables if each.page_tables is None else each.page_tables)
             page_sections[section.name] = PageSection(section, tables, figures, each.values)
     for part in page_sections.values():
-        if part.section.within in page_sections:
-            page_sections[part.section.within].parts.append(part)
-    return [part for part in page_sections.values() if not part.section.within]
+        if part.section.parent in page_sections:
+            page_sections[part.section.parent].subsections.append(part)
+    return [part for part in page_sections.values() if not part.section.parent]
 
 
 def _make_digest_table(files: Sequence[Path]) -> Table:

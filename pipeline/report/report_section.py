@@ -40,7 +40,7 @@ class SectionContent:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """Section of the page, or with `within` a subsection of the section of that name.
+    """Section of the page, or with `parent` a subsection of the section of that name.
 
     `name` is the HTML id, and `label` is the name in the page's navigation ("": the heading). The default template
     shows `explanation` (HTML without data), the figures, and the tables, which are folded below `summary` ("": not
@@ -53,13 +53,13 @@ class ReportSection:
     label: str = ""
     explanation: str = ""
     summary: str = "The numbers"
-    within: str = ""
+    parent: str = ""
     template: Path | None = None
 
     @property
     def template_file(self) -> Path:
         """Return the file of the section's template."""
-        return self.template or TEMPLATE / ("subsection.html" if self.within else "section.html")
+        return self.template or TEMPLATE / ("subsection.html" if self.parent else "section.html")
 
 
 def insert_sections(sections: Sequence[ReportSection], after: Mapping[str, ReportSection]) -> tuple[ReportSection, ...]:

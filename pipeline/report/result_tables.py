@@ -13,9 +13,7 @@ from typing import Any
 
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.judge_titles import (
-    ADAPTED,
     HARD_RECALL,
-    OWN,
     PRETRAINED,
     TEXT,
     get_judge_title,
@@ -31,6 +29,7 @@ from pipeline.analysis.measured_baselines import (
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, format_named_setting, format_setting
 from pipeline.analysis.selection import Choice, SelectionBasis, describe_grid_end
 from pipeline.errors import UserError
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, format_counts
 from pipeline.report.method_names import cite_papers
@@ -333,8 +332,8 @@ def _list_choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]
         notes.append(f"Chosen at an end of the grid, so a better value may lie outside the grid: {ends}.")
     if methods_below:
         notes.append(
-            f"Marked *: no setting of {', '.join(methods_below)} has that CIDEr, so the setting with the highest CIDEr "
-            "is shown."
+            f"Marked *: no setting of {', '.join(methods_below)} reaches the required CIDEr, so the setting with the "
+            "highest CIDEr is shown."
         )
     if unmeasured:
         notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
@@ -356,10 +355,11 @@ def _list_hard_gallery_notes(results: Results, choices: Sequence[Choice], sample
         f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without a hard gallery "
         "are omitted."
     ]
-    if baselines:
+    if any(baseline.name in BASELINE_DESCRIPTIONS for baseline in baselines):
         descriptions = {
             label: BASELINE_DESCRIPTIONS[b.name].format(method=b.evaluated_with.method)
             for label, b in zip(labels, baselines, strict=True)
+            if b.name in BASELINE_DESCRIPTIONS
         }
         notes.append(f"Without training: {'; '.join(f'{name}: {text}' for name, text in descriptions.items())}.")
     points = [choice.point for choice in choices if choice.point]

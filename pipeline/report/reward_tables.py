@@ -10,7 +10,7 @@ from pipeline.analysis.selection import Choice
 from pipeline.report.caption_tables import format_counts
 from pipeline.report.figures import choose_styles
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.result_tables import list_measured_language
 from pipeline.report.tables import (
     RECALLS,
@@ -113,15 +113,13 @@ def _build_panels(
     style, panels = choose_styles(results), []
     for key, title, y_label, scale in metrics:
         lines = []
-        for n, (method, history) in enumerate(histories.items()):
+        for method, history in histories.items():
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
             points = [
                 PlotPoint(epoch, value, f"{replace_method_names(method)}, epoch {epoch:g}: {value:.1f}")
                 for epoch, value in known
             ]
             if len(points) > 1:
-                lines.append(
-                    PlotSeries(replace_method_names(method), style.get(method, LineStyle(n, n)), tuple(points))
-                )
+                lines.append(PlotSeries(replace_method_names(method), style[method], tuple(points)))
         panels.append(PlotPanel(key, title, "epochs of training →", y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]

@@ -110,10 +110,10 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 
 
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
-    """Return the summary of recorded starts. Raises UserError where their methods, columns or test images differ.
+    """Return the summary of recorded starts.
 
     Without a table of caption results, as for dialogs, the summary has each table whose rows and columns agree in all
-    starts, except the claims.
+    starts, except the claims. Raises UserError as `build_results_over_starts` and `build_claims_over_starts` do.
     """
     files = list(starts.values())
     shared_names = [name for name in files[0].tables if all(name in file.tables for file in files)]
@@ -204,17 +204,17 @@ def build_claims_over_starts(
     rows = []
     for row in tables[0].rows:
         claim = [row[n] for n in keys]
-        found = [
+        claim_rows = [
             (start, row_number)
             for start, table in enumerate(tables)
             for row_number, other in enumerate(table.rows)
             if [other[n] for n in keys] == claim
         ]
-        cells = [tables[start].rows[row_number][position] for start, row_number in found]
+        cells = [tables[start].rows[row_number][position] for start, row_number in claim_rows]
         spread = _compute_spread(cells, len(tables))
         difference, by_start, verdict = MISSING, MISSING, "open"
         if spread is not None:
-            spread = replace(spread, image_variance=_compute_image_variance(resamples, found))
+            spread = replace(spread, image_variance=_compute_image_variance(resamples, claim_rows))
             digits = max(map(_count_decimals, cells))
             ends, verdict = spread.compute_interval(), spread.verdict
             interval = f" [{_format_signed(ends[0], digits)}, {_format_signed(ends[1], digits)}]" if ends else ""
@@ -239,14 +239,16 @@ def _check_resamples(resamples: Sequence[ImageResamples | None]) -> None:
     raise UserError(f"{problem}, so their claims have no common interval: record all starts again")
 
 
-def _compute_image_variance(resamples: Sequence[ImageResamples | None], found: Sequence[tuple[int, int]]) -> float:
+def _compute_image_variance(resamples: Sequence[ImageResamples | None], claim_rows: Sequence[tuple[int, int]]) -> float:
     """Return the variance over draws of shared test images of a claim's mean difference over starts.
 
-    Without resamples the variance is 0.0. `found` has the start and the row of each start's claim. A start without
+    Without resamples the variance is 0.0. `claim_rows` has the start and the row of each start's claim. A start without
     resamples of the claim is left out. The mean then has fewer starts, so its variance is too large rather than too
     small.
     """
-    differences = [each.differences[row] for start, row in found if (each := resamples[start] if resamples else None)]
+    differences = [
+        each.differences[row] for start, row in claim_rows if (each := resamples[start] if resamples else None)
+    ]
     numbers = [each for each in differences if each]
     return variance([fmean(each) for each in zip(*numbers, strict=True)]) if numbers else 0.0
 

@@ -67,10 +67,11 @@ def _read_entries(path: Path) -> list[dict[str, Any]] | None:
     """
     check_history(path.with_name("weights.safetensors"))
     try:
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
-    except ValueError as error:
+        lines = path.read_text("utf-8").splitlines() if path.is_file() else None
+        return None if lines is None else [dict(**json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
         raise UserError(
-            f"{path}: a line is not JSON ({summarise_error(error)}); run again the stage that writes it"
+            f"{path}: a line is no JSON object ({summarise_error(error)}); run again the stage that writes it"
         ) from None
 
 

@@ -12,8 +12,8 @@ from torch.optim.adam import adam
 class Adam:
     """Fused torch.optim.Adam with its defaults (β .9 and .999, ε 1e-8), with bit-equal results.
 
-    With `weight_decay` it is torch.optim.AdamW, and parameters with fewer than two dimensions (biases and norms) do not
-    decay.
+    With `weight_decay` the optimiser is torch.optim.AdamW, and parameters with fewer than two dimensions (biases and
+    norms) do not decay.
     """
 
     def __init__(self, model: nn.Module, weight_decay: float = 0.0) -> None:

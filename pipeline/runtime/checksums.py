@@ -81,7 +81,10 @@ def check_own_digest(content: bytes, path: Path, remedy: str) -> None:
 
 
 def check_captions(metrics: Path, entry: Any) -> None:
-    """Raise UserError where the captions beside the file `metrics` do not match the digest in its `entry`, if any."""
+    """Raise UserError where the captions beside the file `metrics` do not match the digest in its `entry`.
+
+    Missing captions pass, and an entry without a digest passes, too.
+    """
     captions = metrics.with_name("captions.parquet")
     digest = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
     if digest is not None and _hash_file(captions) not in (None, digest):
@@ -91,7 +94,8 @@ def check_captions(metrics: Path, entry: Any) -> None:
 def check_history(weights: Path) -> None:
     """Raise UserError where the history file beside `weights` does not match the digest in their header.
 
-    Weights without a history pass. Damaged weights pass, too, because their reader reports them.
+    Weights without a recorded history and a missing history file pass. Damaged weights pass, too, because their reader
+    reports them.
     """
     match _read_header_entry(weights, HISTORY):
         case [str(name), str(digest)] if _hash_file(history := weights.parent / Path(name).name) not in (None, digest):

@@ -32,7 +32,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_dir():
         raise UserError(f"{path}: expected a folder, found a file; give the path of another folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    # with the digits, a leftover of the folder k.b does not match the folder k
+    # the eight digits keep the leftovers of a folder k.b from matching the folder k
     is_leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}-?\.part").fullmatch
     for leftover in [folder for folder in path.parent.iterdir() if is_leftover(folder.name)]:
         with suppress(OSError), _lock(leftover):

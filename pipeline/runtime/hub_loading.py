@@ -89,7 +89,7 @@ TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such 
 
 
 def import_transformers() -> Any:
-    """Import transformers, which is an extra. Raises UserError where it is not installed."""
+    """Import transformers, a package of the extra `hub`. Raises UserError where transformers is not installed."""
     try:
         import transformers
     except ImportError:
@@ -188,7 +188,7 @@ def load_captioner(name: str) -> Any:
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
-        raise UserError(f"{name}: expected a captioner ({', '.join(CAPTIONERS)}), found the kind {kind}")
+        raise UserError(f"{name}: expected a captioner ({', '.join(CAPTIONERS)}), found the kind {kind}; give one")
     model, missing = load_weights(CAPTIONERS[kind], name, optional="pooler")
     model.has_pooler = not missing  # an untrained pooler gives no useful feature
     return model
@@ -201,7 +201,9 @@ def load_dual_encoder(name: str) -> Any:
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in DUAL_ENCODERS:
-        raise UserError(f"{name}: expected a dual encoder ({', '.join(DUAL_ENCODERS)}), found the kind {kind}")
+        raise UserError(
+            f"{name}: expected a dual encoder ({', '.join(DUAL_ENCODERS)}), found the kind {kind}; give one"
+        )
     return load_weights(DUAL_ENCODERS[kind], name)[0]
 
 

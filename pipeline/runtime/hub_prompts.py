@@ -77,7 +77,10 @@ class PromptedProcessor:
         return pixels[0], tokens[0]
 
     def _join_patches(self, patches: Tensor) -> Tensor:
-        """Return the pixels (1, 3, S, S) of one square from its patches (G², 3 · F · P²), whose F frames are equal."""
+        """Return the pixels (1, 3, S, S) of a square from its G² patches (G², 3 · F · P²), whose F frames are equal.
+
+        A patch has P × P pixels, and S is G · P.
+        """
         vision = self._config.vision_config
         merge, patch = vision.spatial_merge_size, vision.patch_size
         cells = math.isqrt(len(patches)) // merge

@@ -41,11 +41,8 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     The choice is kept in the user's cache folder, so that equal seeds give equal bits. Small models and GPUs keep
     torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
     digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high or medium. On a GPU, high
-    and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises UserError for any other value, and where the
-    variable's former name is set.
+    and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises UserError for any other value.
     """
-    if "SAYWHICH_PRODUCTS" in os.environ:
-        raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")
     requested = os.environ.get("SAYWHICH_MATMUL_PRECISION")
     if requested and requested not in (OWN, TF32, ONEDNN):
         raise UserError(

@@ -60,22 +60,23 @@ def check_options(library: str, network: str, options: Mapping[str, Any]) -> dic
     for name, value in options.items():
         problem = f"features.options: the network {network} does not accept {name}: {shorten(value)}"
         if name not in ALLOWED[library]:
-            raise UserError(f"{problem} (allowed are {', '.join(sorted(ALLOWED[library]))})")
+            raise UserError(f"{problem} (allowed are {', '.join(sorted(ALLOWED[library]))}); remove it")
         inner: Mapping[Any, Any] = {name: value}
         if name in MAPPINGS and value is not None:
             if not isinstance(value, Mapping):
-                raise UserError(f"{problem} (a mapping of {', '.join(sorted(MAPPINGS[name]))} is allowed)")
+                raise UserError(f"{problem} (a mapping of {', '.join(sorted(MAPPINGS[name]))} is allowed); change it")
             if unknown := sorted(map(str, value.keys() - MAPPINGS[name])):
-                raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {', '.join(sorted(MAPPINGS[name]))})")
+                keys = ", ".join(sorted(MAPPINGS[name]))
+                raise UserError(f"{problem} ({name}.{unknown[0]}; allowed are {keys}); remove this key")
             inner = value
         for key, entry in inner.items():
             if not _is_plain(entry):
                 allowed = f"null, true, false, numbers, texts of up to {MAX_LENGTH} characters"
                 lists = f"lists of up to {MAX_LENGTH} of them, in up to {MAX_DEPTH} levels"
-                raise UserError(f"{problem} (allowed are {allowed}, and {lists})")
+                raise UserError(f"{problem} (allowed are {allowed}, and {lists}); change it")
             limit = next((limit for part, limit in MAX_VALUES.items() if part in key), MAX_OTHERS)
             if any(not abs(number) <= limit for number in _list_numbers(entry)):
-                raise UserError(f"{problem} ({key}: allowed are numbers from −{limit:,} to {limit:,})")
+                raise UserError(f"{problem} ({key}: allowed are numbers from −{limit:,} to {limit:,}); change it")
     return dict(options)
 
 

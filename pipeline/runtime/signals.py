@@ -1,4 +1,4 @@
-"""Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of a calling program such as DVC.
+"""Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the end of a calling program such as DVC.
 
 In `raise_requests`, a request raises `StopRequest` at once, except during imports and in blocks that first save a
 checkpoint. PyTorch aborts the process if an exception reaches the C++ code that initialises its modules.
@@ -23,9 +23,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
-POLL = 0.5  # seconds between checks that the calling process is alive
-STEP = 4.0  # seconds that a request waits for the end of a training step
-END = 8.0  # seconds that processes have to end before they are killed
+POLL_SECONDS = 0.5  # seconds between checks that the calling process is alive
+STEP_SECONDS = 4.0  # seconds that a request waits for the end of a training step
+END_SECONDS = 8.0  # seconds that processes have to end before they are killed
 REPEAT_SECONDS = 2.0  # equal signals within these seconds are one request: the process group and each caller send it
 MAKE = ("make", "gmake")
 CALLERS = (*MAKE, "dvc", "snakemake", "pipeline.workflow.repro", "pipeline.workflow.run_dvc", "stages.sweep")
@@ -42,10 +42,12 @@ class StopRequest(KeyboardInterrupt):
 
 
 class _State:
+    """State of this process's requests to end."""
+
     waits = False  # whether a request waits for the end of a step
     request: signal.Signals | None = None  # the last request
     last_time = 0.0  # monotonic seconds at the last request that repeated no other
-    step_ended: threading.Event | None = None  # unless this event is set within STEP seconds, the request is repeated
+    step_ended: threading.Event | None = None  # unless this event is set within STEP_SECONDS, the request is repeated
 
     @classmethod
     def record_request(cls, request: signal.Signals) -> bool:
@@ -59,7 +61,7 @@ class _State:
 
 @contextmanager
 def raise_requests(watch: bool = True) -> Iterator[None]:
-    """Raise StopRequest in the block on a request to end; with `watch`, also when a caller (one of CALLERS) has died.
+    """Raise StopRequest in the block on a request to end; with `watch`, also when a caller (one of CALLERS) has ended.
 
     A destructor or a library's callback swallows exceptions. A StopRequest that is raised there is raised again later.
     """
@@ -79,7 +81,7 @@ def get_last_request() -> signal.Signals | None:
 
 
 @contextmanager
-def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
+def record_requests() -> Iterator[Callable[[], signal.Signals | None]]:
     """Record requests to end in the block without raising, for a process that must first end other processes.
 
     The yielded function returns the first request, or None.
@@ -143,7 +145,7 @@ def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
 
 @contextmanager
 def postpone_requests() -> Iterator[Callable[[], bool]]:
-    """Postpone the first request to end until the end of the block, for at most STEP seconds.
+    """Postpone the first request to end until the end of the block, for at most STEP_SECONDS.
 
     The yielded function returns whether there was a request. After a request, the block saves its state and ends, and
     StopRequest is raised.
@@ -164,7 +166,7 @@ def _handle_request(number: int, frame: FrameType | None) -> None:
     if _State.record_request(request):
         return
     if _State.waits and first:
-        _State.step_ended = _send_later(request, STEP)
+        _State.step_ended = _send_later(request, STEP_SECONDS)
     elif _is_importing(frame):
         _send_again(request)
     else:
@@ -228,7 +230,7 @@ def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], s
 
 
 def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIGTERM) -> None:
-    """Send `request` to process `pid` and its descendants; after END seconds, kill the remaining processes.
+    """Send `request` to process `pid` and its descendants; after END_SECONDS, kill the remaining processes.
 
     Without `pid`, the processes are the descendants of this process. On Linux, after `adopt_orphans`, they include
     processes whose parent has ended.
@@ -236,7 +238,7 @@ def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIG
     import psutil
 
     signalled: set[psutil.Process] = set()
-    deadline = time.monotonic() + END
+    deadline = time.monotonic() + END_SECONDS
     while True:
         alive = {process for process in signalled | set(_list_descendants(pid)) if _is_alive(process)}
         late = time.monotonic() - deadline
@@ -330,7 +332,7 @@ def _watch_callers(links: dict[int, int], ended: threading.Event) -> None:
     import psutil
 
     caller = links[os.getpid()]
-    while not ended.wait(POLL):
+    while not ended.wait(POLL_SECONDS):
         try:
             intact = all(psutil.Process(pid).ppid() == parent for pid, parent in links.items())
         except psutil.Error:

@@ -25,9 +25,9 @@ class ReferenceDivergence:
     """Minus KL(speaker ‖ reference) of a sampled caption, in nats: the sum over its tokens, first EOS included.
 
     At each token the divergence is exact, a sum over the vocabulary given the previous tokens. The score's mean over
-    sampled captions is an unbiased estimate of minus the divergence of whole captions. The gradient flows through the
-    distributions at the sampled prefixes, and by `ScoreFunction` through the probability of the prefixes. With the
-    reduction "words", it is a gradient per token: times the mean number of tokens, it estimates that of the divergence.
+    sampled captions is an unbiased estimate of minus the divergence of whole captions. The gradient passes through the
+    distributions at the sampled prefixes, and by `ScoreFunction` through the probability of the prefixes. The reduction
+    "words" divides the gradient by the mean number of tokens.
 
     The reference has no dropout. The divergence from the initial speaker is 0 at first if the speaker has no dropout.
     """

@@ -1,4 +1,4 @@
-"""The game of `saywhich serve`: a person and the model's listener each pick the photo that a caption describes."""
+"""The game of `saywhich serve`: a person and the model's listener each choose the photo that a caption describes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GameRound(OpenRecord):
 
 @dataclass(frozen=True)
 class GameResult:
-    """Rounds with captions of one model; `person` and `listener` (R,) bool: whether each picked the right photo."""
+    """Rounds with captions of one model; `person` and `listener` (R,) bool: whether each chose the right photo."""
 
     model: str
     photos: float  # mean number of photos in a round
@@ -82,9 +82,9 @@ def compute_success_rate(right: np.ndarray) -> tuple[float, float, float]:
 
 
 def _summarise_rounds(model: str, rounds: Sequence[GameRound]) -> GameResult:
-    def score_picks(field: str) -> np.ndarray:
+    def mark_right(field: str) -> np.ndarray:
         return np.array([getattr(round_, field) == round_.right for round_ in rounds])
 
     photos = float(np.mean([len(round_.shown) for round_ in rounds]))
     seconds = float(np.median([round_.seconds for round_ in rounds]))
-    return GameResult(model, photos, score_picks("chosen"), score_picks("listener"), seconds)
+    return GameResult(model, photos, mark_right("chosen"), mark_right("listener"), seconds)

@@ -119,8 +119,8 @@ def compute_agreement(votes: Sequence[Vote]) -> float:
     """Return Krippendorff's α (nominal) of the options that raters chose.
 
     NaN where no question has two votes, or where all votes have one code. The codes of options are in alphabetical
-    order, independent of the right option. With the codes right and wrong, α would be 0 for raters who are each right
-    in nine of ten questions.
+    order, independent of the right option. With the codes right and wrong, α would be near 0 for raters with
+    independent errors in one of ten questions.
     """
     import krippendorff
 

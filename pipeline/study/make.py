@@ -130,7 +130,7 @@ def _make_sheets(
 
 def _describe_comparison(runs: Mapping[str, Run], metric: str, level: float) -> dict[str, Any]:
     settings = {method: dict(run.settings) for method, run in runs.items()}
-    return {"methods": settings, "alike_in": metric, "at": round(level, 4)}
+    return {"methods": settings, "matched_metric": metric, "matched_value": round(level, 4)}
 
 
 def _to_array(rows: Sequence[int]) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Pages of a study: an HTML page for each rater, its pictures, and a key that raters do not get.
 
 Raters need only `pages/`, from a disk or any web server: one HTML file per sheet, which fetches only the pictures in
-`pages/images/`. The source of a page contains the right answers of the qualification and the codes.
-Methods, and right answers of the measured questions, are in `key.json` only.
+`pages/images/`. The source of a page contains the right answers of the qualification and the codes. Methods, and right
+answers of the measured questions, are in `key.json` only.
 """
 
 from __future__ import annotations

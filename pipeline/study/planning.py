@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline.errors import UserError
 
 LEVEL, POWER = 0.05, 0.8
-MIN_CORRELATION = 1e-8  # below it scipy's beta-binomial loses digits, and the binomial is as good
+MIN_CORRELATION = 1e-8  # below this value, scipy's beta-binomial loses digits, and the binomial is as good
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def find_skill(accuracy: float, raters: int, correlation: float = 0.0) -> float:
 def compute_power(left: float, right: float, pairs: int) -> float:
     """Return the power of McNemar's test for two accuracies on the same `pairs` with independent errors.
 
-    Connor 1987, Sample size for testing differences in proportions for the paired-sample design.
+    The formula is by Connor 1987, Sample size for testing differences in proportions for the paired-sample design.
     """
     from scipy.stats import norm
 

@@ -53,11 +53,11 @@ class KeyQuestion(OpenRecord):
 
 
 class KeyTask(OpenRecord):
-    """Comparison of a task: methods matched at the value `at` of the metric `alike_in`."""
+    """Comparison of a task: methods matched at the value `at` of the metric `matched_metric`."""
 
     methods: dict[Line, Any]
-    alike_in: Line
-    at: float
+    matched_metric: Line
+    matched_value: float
 
 
 class StudyKey(OpenRecord):
@@ -96,9 +96,8 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     """Read the answers in `paths`, files or folders of .jsonl and .json, with the key of the folder `study`.
 
     A rater's later answers to the same question are omitted. A rater's answers in a task are omitted if the rater did
-    not pass that task's qualification.
-    Raises UserError for an unreadable file, a changed key, an answer of another study, and a question or option that
-    the key lacks.
+    not pass that task's qualification. Raises UserError for a missing or unreadable file, a changed key or an invalid
+    answer. Raises UserError for an answer of another study, and for a question or option that the key lacks.
     """
     key = _read_key(study / KEY)
     questions = {question.name: question for question in key.questions}
@@ -148,7 +147,7 @@ def iterate_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
 def _read_key(path: Path) -> StudyKey:
     """Read a study's key; the study's name is a digest of the rest of the key.
 
-    Raises UserError where the key is missing or was changed.
+    Raises UserError where the key is missing, invalid or was changed.
     """
     if not path.exists():
         raise UserError(f"{path}: no such file; give the folder that saywhich study wrote")

@@ -14,7 +14,7 @@ two captions of an image is better written. They did not know the methods."""
 
 def build_study(content: ReportContent) -> SectionContent:
     """Return the tables of the tasks with answers; none without a study."""
-    folder = content.input("study")
+    folder = content.find_input("study")
     return SectionContent(build_study_tables(folder, [folder / ANSWERS]) if folder else [])
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.analysis.comparison import REFERENCE, adjust_p_values
 from pipeline.report.method_names import replace_method_names
-from pipeline.report.tables import Table, TableColumn, format_number, format_sign
+from pipeline.report.tables import Table, TableColumn, fill_table, format_number, format_sign
 from pipeline.study.design import HUMAN, NATURALNESS, RETRIEVAL, Task
 from pipeline.study.game import GameResult, compute_success_rate, read_game
 from pipeline.study.majority import (
@@ -92,7 +92,8 @@ def _build_retrieval_table(answers: Answers) -> Table | None:
         CORRELATION,
     ]
     caption = (
-        f"Which of two similar images does a caption describe? The methods have similar {task.alike_in} ({task.at:.3f})"
+        "Which of two similar images does a caption describe? The methods have similar "
+        f"{task.matched_metric} ({task.matched_value:.3f})"
     )
     note = f"The p beside a difference is of McNemar's exact test against {name}, Holm-adjusted, too."
     return _build_table("study_retrieval", caption, columns, results, answers, RETRIEVAL, note)
@@ -122,7 +123,7 @@ def _build_naturalness_table(answers: Answers) -> Table | None:
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {replace_method_names(reference)}? "
-        f"The methods have similar {task.alike_in} ({task.at:.1f})"
+        f"The methods have similar {task.matched_metric} ({task.matched_value:.1f})"
     )
     note = "Images on which both captions are equal have no question."
     return _build_table("study_naturalness", caption, columns, results, answers, NATURALNESS, note)
@@ -146,9 +147,7 @@ def _build_table(
         "The intraclass correlation is that of two votes on one image.",
         *answers.notes,
     ]
-    formatters: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]
-    rows = [[result.method, *(formatter(result) or "–" for formatter in formatters)] for result in results]
-    return Table(name, caption, [TableColumn("Method", text=True), *columns], rows, notes)
+    return fill_table(name, caption, [(result.method, (), result) for result in results], columns, notes)
 
 
 def _format_share(share: ShareEstimate, digits: int = 1, sign: bool = False) -> str:

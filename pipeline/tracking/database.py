@@ -40,7 +40,7 @@ def create_database(path: Path) -> None:
             return
         aside = path.with_name(path.name + ASIDE)
         os.replace(path, aside)
-        problem = "was not created completely, or by another version of MLflow, and has no run"
+        problem = "was created incompletely or by another version of MLflow, and has no run"
         print(f"MLflow: {path.name} {problem}: kept as {aside.name}", file=sys.stderr)
     part = path.with_name(path.name + PART)
     for leftover in (part, part.with_name(f"{part.name}-journal")):

@@ -120,16 +120,16 @@ class RunRecord:
             write(path)
             self._record({"artifact": artifact, "sha256": compute_sha256(path)})
         except OSError as error:
-            self._give_up(error)
+            self._stop_recording(error)
 
     def _record(self, record: Mapping[str, Any]) -> None:
         if self._file:
             try:
                 self._file.write(format_line(record, self.key))
             except OSError as error:
-                self._give_up(error)
+                self._stop_recording(error)
 
-    def _give_up(self, error: OSError) -> None:
+    def _stop_recording(self, error: OSError) -> None:
         """Warn once and record nothing more: a full disk must not end a training run."""
         _warn(f"nothing more is recorded of this run: {error}; the run continues; correct this for the next run")
         self._close()

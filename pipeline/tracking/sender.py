@@ -39,7 +39,7 @@ class SendResult:
     """Outcome of sending a run's records.
 
     `damaged` has a message for each damaged record, and for each damaged or missing artifact. The spool's folder
-    `damaged` keeps the damaged ones.
+    `damaged` keeps damaged records and artifacts.
     """
 
     damaged: list[str]
@@ -68,11 +68,12 @@ def send(folder: Path) -> SendResult | None:
                 head = parse_head(first_line.removesuffix(b"\n"))
             except ValueError:
                 return SendResult(
-                    [_set_aside(folder, folder, "its first record is damaged: no record is sent")], sent=False
+                    [_move_to_damaged(folder, folder, "its first record is damaged: no record is sent")], sent=False
                 )
             if not folder.name.endswith(head["key"][:8]):
                 return SendResult(
-                    [_set_aside(folder, folder, "holds the records of another run: no record is sent")], sent=False
+                    [_move_to_damaged(folder, folder, "holds the records of another run: no record is sent")],
+                    sent=False,
                 )
             tracker = _retry(connect, folder)
             run_id = _retry(lambda: _open_run(tracker, head, folder.parent), folder)
@@ -94,7 +95,7 @@ def _has_ended_without_head(folder: Path, file: BinaryIO) -> bool:
     return ended
 
 
-def _set_aside(folder: Path, path: Path, problem: str) -> str:
+def _move_to_damaged(folder: Path, path: Path, problem: str) -> str:
     """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; return a message."""
     target = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,7 @@ def _set_aside(folder: Path, path: Path, problem: str) -> str:
     return f"{folder.name}: {problem}; it is kept in {target}"
 
 
-def _keep_line(folder: Path, line: bytes, problem: str) -> str:
+def _append_to_damaged(folder: Path, line: bytes, problem: str) -> str:
     """Append a damaged line to a file in the spool's `damaged`; return a message."""
     target = folder.parent / DAMAGED / folder.name / "records.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +230,7 @@ def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path,
             try:
                 records.append(parse_line(line, key))
             except ValueError:
-                damaged.append(_keep_line(folder, line, "a record is damaged"))
+                damaged.append(_append_to_damaged(folder, line, "a record is damaged"))
         if records:
             _retry(partial(tracker.log, run_id, records), folder)
         artifacts |= {record["artifact"]: record["sha256"] for record in records if "artifact" in record}
@@ -242,11 +243,11 @@ def _follow_records(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path,
         if not ended:
             time.sleep(POLL)
     if partial_line:
-        damaged.append(_keep_line(folder, partial_line, "its last record is cut off"))
+        damaged.append(_append_to_damaged(folder, partial_line, "its last record is cut off"))
     for name in artifacts:
         path = folder / "artifacts" / name
         damaged.append(
-            _set_aside(folder, path, f"{name} is damaged and not sent")
+            _move_to_damaged(folder, path, f"{name} is damaged and not sent")
             if path.exists()
             else f"{folder.name}: {name} is missing and not sent"
         )

@@ -56,7 +56,10 @@ def _compute_digest(key: str, text: str) -> str:
 
 
 def is_recording(folder: Path) -> bool:
-    """Return whether the process that records to `folder` is alive and therefore locks the records."""
+    """Return whether the process that records to `folder` is alive and therefore locks the records.
+
+    Raises FileNotFoundError where the records are already sent and removed.
+    """
     return is_locked(folder / "records.jsonl")
 
 

@@ -77,19 +77,19 @@ class StepRunner:
         self._epoch = -1
         self._generators: dict[tuple[object, ...], ReplayedGenerators] = {}
         self._captured: dict[tuple[object, ...], CapturedStep] = {}
-        self._pool: Any = None  # memory that all graphs share: only one runs at a time
+        self._pool: Any = None  # memory that all graphs share: only one graph runs at a time
 
-    def run(self, batch: Batch, learners: frozenset[str]) -> StepResult:
-        """Run one step that trains the roles `learners`. Raises UserError where the step cannot be captured."""
+    def run(self, batch: Batch, roles: frozenset[str]) -> StepResult:
+        """Run one step that trains `roles`. Raises UserError where the step cannot be captured."""
         if not self._enabled or type(batch) is not Batch:  # a replay would keep the nested tensors of a subclass
             return self._compute(batch)
         if batch.epoch != self._epoch:
             self._generators, self._captured, self._epoch = {}, {}, batch.epoch
-        steps = self._step_counts.get(learners, 0)
-        self._step_counts[learners] = steps + 1
+        steps = self._step_counts.get(roles, 0)
+        self._step_counts[roles] = steps + 1
         if steps < WARMUP:
             return self._compute(batch)
-        key = learners, *(x.shape for x in _get_tensors(batch).values())
+        key = roles, *(x.shape for x in _get_tensors(batch).values())
         if key not in self._generators:
             return self._record(batch, key)
         if key not in self._captured:

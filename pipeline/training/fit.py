@@ -24,7 +24,7 @@ def run_training(
     out: Path,
     checkpoints: Path,
     record: RunRecord,
-    seconds: float,
+    checkpoint_seconds: float,
     roles: frozenset[str] | None = None,
     data: Mapping[str, str] | None = None,
 ) -> None:
@@ -32,8 +32,8 @@ def run_training(
 
     metrics.json holds the history entry of the kept weights. Processor seconds are written beside the checkpoints
     (`write_processor_seconds`), so that `out` holds equal bytes after equal trainings. `checkpoints` is the folder of
-    this run's checkpoints; a checkpoint is written every `seconds` seconds, and all are removed when the outputs are on
-    disk.
+    this run's checkpoints; a checkpoint is written every `checkpoint_seconds` seconds, and all are removed when the
+    outputs are on disk.
 
     `roles` are the roles whose weights are written; None: all. `data` are digests of the data, stored with the weights.
     With several ranks, only rank 0 writes. Raises the errors of `Training.run`.
@@ -42,10 +42,10 @@ def run_training(
     record.set_tags({"matmul_precision": matmul_precision.get_current_precision()})
     checkpoint_store = Checkpoints(checkpoints)
     if ranks.get_rank():
-        training.run(checkpoint_store, seconds)
+        training.run(checkpoint_store, checkpoint_seconds)
         return
     with hold_lock(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
-        history = training.run(checkpoint_store, seconds)
+        history = training.run(checkpoint_store, checkpoint_seconds)
         final_agents = training.method.final_agents().items()
         agents: dict[str, Agent] = {role: agent for role, agent in final_agents if roles is None or role in roles}
         paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]

@@ -121,7 +121,8 @@ class Training:
         The weights in `method` are then those of the last step, or of the best validation by `settings.select`. A
         checkpoint is saved in `checkpoints` every `every_seconds` seconds, and on a request to end, which stops
         training early. Raises StopRequest on that request. Raises UserError where training diverges, where validation
-        lacks the metric `settings.select`, and where ranks read different checkpoints.
+        lacks the metric `settings.select`, and where ranks read different checkpoints. Raises UserError, too, where a
+        step cannot be captured as a CUDA graph.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -175,11 +176,11 @@ class Training:
         # dropout outside rollouts draws from the global generator, seeded here so that a resumed run draws the same
         # numbers; the seed is hashed, since a CPU generator uses only the low 32 bits of a seed
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
-        learners = self.method.freeze(self.step)
+        roles = self.method.freeze(self.step)
         for role, agent in self.method.agents.items():
-            agent.train(role in learners)
+            agent.train(role in roles)
         self.rates.set(self.settings.rate(self.step, len(self.batches)))
-        result = self.runner.run(batch, learners)
+        result = self.runner.run(batch, roles)
         for report in result.reports:
             self.means.add(report)
         self.budget.add(result.captions_drawn)
@@ -209,7 +210,7 @@ class Training:
     def _report_means(self, bar: tqdm) -> None:
         means = self.means.take()
         if not_finite := [name for name, value in means.items() if not math.isfinite(value)]:
-            raise self._make_divergence_error(f"{', '.join(not_finite)} is not a number, or infinite")
+            raise self._make_divergence_error(", ".join(not_finite))
         self._warn_of_growth(means)
         means["learning_rate"] = self.settings.rate(self.step - 1, len(self.batches))
         self.record(means, self.step)
@@ -221,12 +222,12 @@ class Training:
         for name, module in self.modules.items():
             finite = [weights.isfinite().all() for weights in module.parameters()]
             if finite and not torch.stack(finite).all():
-                raise self._make_divergence_error(f"weights of the {name} are not numbers, or infinite")
+                raise self._make_divergence_error(f"weights of the {name}")
 
-    def _make_divergence_error(self, problem: str) -> UserError:
+    def _make_divergence_error(self, subject: str) -> UserError:
         return UserError(
-            f"training diverged before step {self.step}: {problem}; lower the learning rate or clip gradients "
-            "(optimisation in params.yaml)"
+            f"training diverged before step {self.step}: NaN or infinity in {subject}; lower the learning rate or clip "
+            "gradients (optimisation in params.yaml)"
         )
 
     def _warn_of_growth(self, means: Mapping[str, float]) -> None:
@@ -335,7 +336,10 @@ class Training:
 
 
 def _backpropagate_normalised(losses: Losses, weights: Mapping[str, float], agents: Sequence[nn.Module]) -> None:
-    """Accumulate the weighted sum of the losses' gradients on `agents`; scale each gradient to norm 1 per agent."""
+    """Accumulate the losses' gradients on `agents`, each scaled to the norm |weight| per agent.
+
+    The losses already contain their weights, and thus the weights' signs.
+    """
     for name, loss in losses.items():
         for agent in agents:
             parameters = list(agent.parameters())
@@ -345,7 +349,7 @@ def _backpropagate_normalised(losses: Losses, weights: Mapping[str, float], agen
                 continue
             ranks.all_reduce_sum([g for _, g in pairs])
             norm = nn.utils.get_total_norm([g for _, g in pairs])
-            scale = weights[name] / norm.clamp(min=torch.finfo(norm.dtype).tiny)
+            scale = abs(weights[name]) / norm.clamp(min=torch.finfo(norm.dtype).tiny)
             for parameter, gradient in pairs:
                 gradient = gradient * scale
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient

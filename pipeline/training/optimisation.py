@@ -42,7 +42,7 @@ class Optimisation:
     clip_norm: Positive | None = None
     """Maximum norm of an agent's whole gradient (VSE++)."""
     select: str = "last"
-    """`last`, or the validation metric; the weights of its best validation are kept."""
+    """`last` for the weights of the last step, or the validation metric whose best weights are kept."""
     validate_every: Natural = 1
     """Epochs between validations at the ends of epochs; the last epoch always has one. 0: no validation there."""
     validations_per_epoch: Count = 1

@@ -21,6 +21,8 @@ FLOAT = 4  # bytes
 LAYER_COUNTS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
 HEAD_COUNTS = ("decoder_attention_heads", "num_decoder_attention_heads", "num_attention_heads")
 OVERHEAD = 0.6  # gigabytes that a process takes on a GPU for CUDA's context and its libraries
+# methods that differentiate a human or a searched caption per image, and no samples
+WITHOUT_SAMPLES = ("guidance", "mle", "rl", "rl_unidirectional", "scst_discriminator", "scst_grammar", "wtf")
 # methods that differentiate sampled captions alone
 SAMPLED_ALONE = ("discritune", "luo", "pg_spider", "reinforce", "rl_sampled", "sll", "sll_me", "sll_sle")
 
@@ -170,14 +172,14 @@ def estimate_step_cost(
 def count_captions_per_image(settings: MethodSettings) -> int:
     """Estimate the number of captions per image that a step differentiates.
 
-    A method that is not in SAMPLED_ALONE adds one human, relaxed or searched caption to its samples. The method `mle`
-    has samples only with a KL penalty. A method's own `samples` replace the objective's. The human caption that
-    `cross_entropy_weight` adds is not counted.
+    A method of WITHOUT_SAMPLES has one caption, to which a KL penalty of the method `mle` adds samples. Each other
+    method that is not in SAMPLED_ALONE adds one human, relaxed or searched caption to its samples. A method's own
+    `samples` replace the objective's. The human caption that `cross_entropy_weight` adds is not counted.
     """
     name, objective = settings.composition.__name__, settings.objective
     samples: int = settings.arguments.get("samples", objective.samples)
-    if name == "mle":
-        return 1 + (samples if objective.kl_weight else 0)
+    if name in WITHOUT_SAMPLES:
+        return 1 + (samples if name == "mle" and objective.kl_weight else 0)
     return samples + (name not in SAMPLED_ALONE)
 
 
@@ -185,7 +187,7 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
     """Return a heading and a line for each method that trains a captioner of the hub; [] without such a method.
 
     `memory` (GB) is the GPU's memory; `teraflops` and `bandwidth` are as in `estimate_step_cost`. Raises UserError
-    unless all three are finite and above 0.
+    unless all three are finite and above 0, and as `read_size` does.
     """
     for option, value in (("--gpu-memory", memory), ("--teraflops", teraflops), ("--bandwidth", bandwidth)):
         if not 0 < value < math.inf:

@@ -18,6 +18,7 @@ from pipeline.config.reading import show_value, suggest_words
 from pipeline.errors import UserError
 from pipeline.models import architectures
 from pipeline.runtime.files import compute_sha256, write_atomically
+from pipeline.workflow.grid_cells import CELL_STAGES
 
 if TYPE_CHECKING:
     from grimp import ImportGraph
@@ -35,7 +36,6 @@ WITHOUT_EFFECT = (
     "pipeline.workflow.stage",
 )
 CARD_READER = "pipeline.report.method_names"  # the module that imports the cards of all methods, by their names
-CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
 
 
 @cache

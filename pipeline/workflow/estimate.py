@@ -22,9 +22,8 @@ from pipeline.config.name_checks import find_value, read_checked_names
 from pipeline.config.reading import show_value
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.workflow.grid_cells import GridCell, count_parallel_cells, list_cells
+from pipeline.workflow.grid_cells import CELL_STAGES, GridCell, count_parallel_cells, list_cells
 
-STAGES = ("train", "adapt", "evaluate")
 PARAMS = Path("params.yaml")
 
 
@@ -38,15 +37,15 @@ class JobCost:
 
 
 def read_costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
-    """Return the costs of the jobs in STAGES, from Snakemake's `benchmark:` files; None where a stage never ran.
+    """Return the costs of the jobs in CELL_STAGES, from Snakemake's `benchmark:` files; None where a stage never ran.
 
     A cell that trained for less than a hundredth of the longest training reused an equal run, and is not counted.
     """
-    rows_by_stage = {stage: [_read_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
+    rows_by_stage = {stage: [_read_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in CELL_STAGES}
     longest = max((row[0] for row in rows_by_stage["train"] if row), default=0.0)
     full_runs = [n for n, row in enumerate(rows_by_stage["train"]) if row and row[0] >= longest / 100]
     result = []
-    for stage in STAGES:
+    for stage in CELL_STAGES:
         rows = [row for n in full_runs if (row := rows_by_stage[stage][n])]
         if not rows:
             return None
@@ -93,7 +92,8 @@ def estimate_grid(
             "sweep.seconds_per_cell in params.yaml"
         )
     # where no cell has run, the time of a cell is divided equally among its jobs
-    job_seconds = [cost.seconds for cost in costs] if costs else [float(seconds or 0) / len(STAGES)] * len(STAGES)
+    jobs = len(CELL_STAGES)
+    job_seconds = [cost.seconds for cost in costs] if costs else [float(seconds or 0) / jobs] * jobs
     largest = max(cost.gigabytes for cost in costs) if costs else 0.0
     jobs_in_memory = int(memory / largest) if memory and largest else cores
     if not jobs_in_memory:
@@ -103,8 +103,10 @@ def estimate_grid(
         )
     slots = machines * min(cores, jobs_in_memory)
     if costs:
-        parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, costs, strict=True))
-        lines.append(f"measured on {costs[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
+        parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(CELL_STAGES, costs, strict=True))
+        lines.append(
+            f"finished cells measured here: {costs[0].jobs}; medians: {', '.join(parts)}; at most {largest:.1f} GB"
+        )
     else:
         lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(job_seconds):.0f} s a cell")
     total = compute_makespan(missing_cells, job_seconds, slots, overhead)

@@ -29,7 +29,9 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.cores import count_cores
 from pipeline.runtime.files import atomic_path, compute_digest, write_atomically
 
-CELLS = Path("data/cells")
+CELLS, SNAKEMAKE = Path("data/cells"), Path(".snakemake")
+ALIVE = SNAKEMAKE / "alive.lock"
+CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
 
 
 @dataclass(frozen=True)
@@ -216,10 +218,10 @@ def count_requested_gpus() -> int:
     return int(not is_hidden and any(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def wait_for_other_snakemake(folder: Path = Path(".snakemake")) -> None:
+def wait_for_other_snakemake() -> None:
     """Wait until no other Snakemake runs on this grid, whether in another terminal or left over after a kill."""
-    folder.mkdir(exist_ok=True)
-    with open(folder / "alive.lock", "w", encoding="utf-8") as file, suppress(OSError):  # locks may be missing
+    SNAKEMAKE.mkdir(exist_ok=True)
+    with open(ALIVE, "w", encoding="utf-8") as file, suppress(OSError):  # a file system without locks
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -227,7 +229,7 @@ def wait_for_other_snakemake(folder: Path = Path(".snakemake")) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
+def free_locks() -> TextIO | None:
     """Remove the locks of a killed Snakemake. No other Snakemake is alive if the lock on alive.lock is free.
 
     Only the main Snakemake process of the grid or of features.smk calls this function. The Snakemake processes of its
@@ -236,14 +238,14 @@ def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     The caller must keep the returned file as long as the process lives. Returns None if another Snakemake is running,
     or the file system has no locks.
     """
-    folder.mkdir(exist_ok=True)
-    file = open(folder / "alive.lock", "w", encoding="utf-8")  # noqa: SIM115 (open as long as the process lives)
+    SNAKEMAKE.mkdir(exist_ok=True)
+    file = open(ALIVE, "w", encoding="utf-8")  # noqa: SIM115 (open as long as the process lives)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:  # another process holds the lock, or the file system has no locks
         file.close()
         return None
-    shutil.rmtree(folder / "locks", ignore_errors=True)
+    shutil.rmtree(SNAKEMAKE / "locks", ignore_errors=True)
     return file
 
 

@@ -32,7 +32,7 @@ class NearestRecord:
 def find_nearest_record(root: Path) -> NearestRecord | None:
     """Return the nearest recorded profile; None if no recorded profile has at most MAX_DIFFERENCES different lines.
 
-    Raises UserError if the result file cannot be read.
+    Raises UserError if the result file cannot be read, and for an error in a profile.
     """
     profiles = Profiles(root / "profiles")
     recorded_names = [name for name in profiles.list_names() if locate_result_file(root, name).is_file()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
+from pipeline.workflow.grid_cells import CELL_STAGES
 
 DVC_SECONDS = 10.0  # time of DVC itself before and after a stage
 CACHED_SHARE = 0.2  # a stage that takes a smaller share of its recorded cost had its outputs in DVC's cache
@@ -45,7 +46,7 @@ def add_grid_cost(costs: Mapping[str, float], cells: int, max_parallel: int) -> 
 
     The grid runs `max_parallel` cells at a time.
     """
-    cell_seconds = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
+    cell_seconds = sum(costs.get(stage, 0.0) for stage in CELL_STAGES)
     return {**costs, "sweep": cells * cell_seconds / max_parallel}
 
 

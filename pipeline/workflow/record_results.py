@@ -17,17 +17,17 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 from pipeline.workflow.compare_claims import measure_claims
 
-WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
+IMAGE_FIGURES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
 
 
 def _compose_parameters(name: str, folder: Path) -> str:
-    """Return the parameter file of a result file's profile and start."""
+    """Return the text of the parameter file of a result file's profile and start."""
     return set_start(compose_profile_text(name.partition("@")[0], folder), parse_start(name))
 
 
 def _check_no_photos(figures: Sequence[str], params: Path, profile: str) -> None:
     """Raise UserError for a figure with photos in a public document; drawn images are permitted."""
-    images = sorted({*figures} & {*WITH_IMAGES})
+    images = sorted({*figures} & {*IMAGE_FIGURES})
     if images and not parse_yaml(params.read_text(encoding="utf-8"), str(params)).get("draw"):
         raise UserError(f"a document shows figure {images[0]} of {profile}: expected one without photos; remove it")
 

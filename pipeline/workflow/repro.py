@@ -80,9 +80,9 @@ def has_checked_parameters() -> bool:
     return PARAMS.is_file() and digests.get(str(PARAMS)) == hashlib.md5(PARAMS.read_bytes()).hexdigest()
 
 
-def check_annotations(params: Path = PARAMS) -> None:
+def check_annotations() -> None:
     """Raise UserError for a missing file of captions or splits, or a forbidden name, before DVC hashes all images."""
-    settings = read_checked_names(params)
+    settings = read_checked_names(PARAMS)
     prepare = settings.get("prepare") or {}
     annotations = prepare.get("annotations") or ()
     annotations = annotations.values() if isinstance(annotations, Mapping) else annotations
@@ -98,11 +98,11 @@ def check_annotations(params: Path = PARAMS) -> None:
             )
 
 
-def make_profile_title(params: Path = PARAMS) -> str:
+def make_profile_title() -> str:
     """Return the title of params.yaml: its profile, or its data set with ", changed", and the seed as its start."""
-    settings = read_mapping(params)
+    settings = read_mapping(PARAMS)
     dataset = (settings.get("prepare") or {}).get("dataset", "data")
-    name = identify_profile(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
+    name = identify_profile(PARAMS.read_text(encoding="utf-8")) or f"{dataset}, changed"
     return f"{name}, start {settings.get('seed')}"
 
 
@@ -116,10 +116,10 @@ def order_grid_last(dependencies: Mapping[str, set[str]], cells: int) -> dict[st
 
 
 def order_equal_trainings(dependencies: Mapping[str, set[str]], methods: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return the stages with their inputs; a training also waits for the equal training of an earlier method.
+    """Return the stages with their inputs; a train or adapt stage also waits for the equal stage of an earlier method.
 
-    The training then copies the files of the earlier training (`reuse_finished`). If both began together, the second
-    would only wait, in the place of another stage.
+    The stage then copies the files of the earlier stage (`reuse_finished`). If both began together, the second would
+    only wait, in the place of another stage.
     """
     ordered, first_methods = dict(dependencies), dict[str, str]()
     for name, block in methods.items():
@@ -232,10 +232,10 @@ class DvcJobs:
             time.sleep(0.05)
 
 
-def deny_other_users(folder: Path = RWLOCK.parent) -> None:
+def deny_other_users() -> None:
     """Deny other users access to DVC's folder: DVC unpickles the caches there, and makes them writable by everybody."""
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
+    RWLOCK.parent.mkdir(parents=True, exist_ok=True)
+    RWLOCK.parent.chmod(0o700)
 
 
 def remove_partial_files() -> None:
@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         print(UP_TO_DATE)
         return 0
     signals.adopt_orphans()
-    with signals.note_requests() as get_request:
+    with signals.record_requests() as get_request:
         jobs = DvcJobs(get_request)
         try:
             deny_other_users()

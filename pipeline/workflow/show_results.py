@@ -74,7 +74,7 @@ def _list_outliers(comparison: RecordedComparison, noun: str) -> list[str]:
         return [f"- Every compared {noun} is in its 95 % prediction interval."]
     return [
         *(f"- {line}." for line in comparison.outliers),
-        f"- {len(comparison.outliers)} of {comparison.compared} compared {noun}s outside; the expected number is "
+        f"- Outliers: {len(comparison.outliers)} of {comparison.compared} compared {noun}s; the expected number is "
         f"{0.05 * comparison.compared:.1f}, since an interval covers 95 % of new starts.",
     ]
 

@@ -228,7 +228,10 @@ def _parse_options(name: str, arguments: Sequence[str] | None) -> argparse.Names
 
 
 def _replace_by_torchrun(name: str, arguments: Sequence[str]) -> None:
-    """Replace this process by torchrun if SAYWHICH_PROCESSES is above 1 and torchrun has not started this process."""
+    """Replace this process by torchrun if SAYWHICH_PROCESSES is above 1 and torchrun has not started this process.
+
+    Raises UserError where the variable is no whole number of 1 or more.
+    """
     processes = os.environ.get("SAYWHICH_PROCESSES", "1")
     if not re.fullmatch(r"[1-9]\d*", processes):
         raise UserError(f"SAYWHICH_PROCESSES={processes}: must be a number of processes, 1 or more")

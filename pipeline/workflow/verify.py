@@ -48,7 +48,8 @@ def main() -> int:
 def _find_problems() -> Iterator[str]:
     """Yield the problem of each checked file, or an empty text; print a line for each cell without a note.
 
-    Raises UserError where dvc.lock or dvc.yaml is missing or cannot be parsed.
+    Where a note is damaged, no such line is printed. Raises UserError where dvc.lock or dvc.yaml is missing or cannot
+    be parsed.
     """
     if not LOCK.exists():
         raise UserError(f"{LOCK}: no such file, so there are no outputs to check; run make repro first")

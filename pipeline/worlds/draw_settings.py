@@ -8,9 +8,9 @@ from pydantic import Field
 
 from pipeline.ranges import Count
 from pipeline.section import Section
-from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+from pipeline.worlds.scenes.scene_world import MAX_IMAGES, NEIGHBOURS
 
-Images = Annotated[int, Field(ge=1, le=1_000_000)]  # file names of images have six digits
+Images = Annotated[int, Field(ge=1, le=MAX_IMAGES)]
 
 
 def _check_splits(images: int, val: int, test: int, kind: str) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import HardGallery, find_galleries_by_key
-from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_facts import NO_NEIGHBOURHOOD, SCENE_FACTS, read_drawn_facts
@@ -23,8 +22,8 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
     A gallery holds the images of one neighbourhood. Images without a neighbourhood form galleries by setting,
     weather and light.
 
-    Raises UserError if the file of facts is missing, unreadable or damaged, or repeats an image. The function raises
-    UserError for an image without facts.
+    Raises UserError if the file of facts is missing, unreadable or damaged, or repeats an image. The returned function
+    raises UserError for an image without facts.
     """
     for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
         if (path := prepared.folder / name).exists():
@@ -43,5 +42,5 @@ def build_galleries_by_facts(prepared: PreparedData) -> HardGallery:
 
 
 def _get_group(record: dict[str, Any]) -> Hashable:
-    number: Hashable = record.get(HARD_GALLERY, NO_NEIGHBOURHOOD)
+    number: Hashable = record.get("neighbourhood", NO_NEIGHBOURHOOD)
     return (record["setting"], record["weather"], record["light"]) if number == NO_NEIGHBOURHOOD else number

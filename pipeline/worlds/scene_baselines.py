@@ -67,8 +67,8 @@ def predict_by_ridge(train_features: np.ndarray, labels: Sequence[str], features
     return classes[(make_inputs(features) @ weights).argmax(1)].tolist()
 
 
-def build_oracle_captioner(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Return a captioner that samples true sentences about an image and picks the sentence with the most claims.
+def build_oracle_captioner(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
+    """Return a captioner that samples true sentences about an image and returns the sentence with the most claims.
 
     The captioner raises UserError for an image without facts.
     """

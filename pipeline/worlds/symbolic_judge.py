@@ -28,9 +28,9 @@ class ClaimChecker(Protocol):
 
 
 class SymbolicJudge:
-    """Judge that scores a caption on an image by its claims: a true claim adds its weight, a false one subtracts it.
+    """Judge that scores a caption on an image: each true claim adds its weight, each false claim subtracts its weight.
 
-    A claim's weight is −log of the share of the images `train` in which it is true, (count + ½) / (images + 1).
+    A claim's weight is −log of the share of the images `train` in which the claim is true, (count + ½) / (images + 1).
     `claims` covers all images of the prepared data set, in order.
     """
 

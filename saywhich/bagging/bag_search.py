@@ -62,7 +62,7 @@ class PhotoBags:
 
     @property
     def galleries(self) -> Mapping[str, Sequence[str]]:
-        """Return the other photos of each photo's bag, the form of `saywhich judge --galleries`."""
+        """Return the other photos of each photo's bag, in the form of `saywhich judge --galleries`."""
         return {
             self.name(photo): [self.name(other) for other in bag.photos if other != photo]
             for bag in self.bags

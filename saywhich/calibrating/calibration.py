@@ -14,7 +14,7 @@ from pipeline.analysis.bootstrap import RESAMPLES
 from pipeline.errors import UserError
 from saywhich.calibrating.choice_accuracy import ChoiceAccuracy, compute_choice_accuracy
 from saywhich.calibrating.item_scores import CaptionItems, score_items
-from saywhich.calibrating.pascal_50s import ENDING, CaptionChoice, read_pascal_50s
+from saywhich.calibrating.pascal_50s import EXTENSION, CaptionChoice, read_pascal_50s
 from saywhich.calibrating.rank_correlation import RankCorrelation, correlate
 from saywhich.calibrating.rating_files import read_ratings
 from saywhich.calibrating.rating_records import CaptionRating
@@ -89,22 +89,21 @@ def calibrate_judges(
     references: Source | None,
     judges: Sequence[str],
     metrics: Sequence[str] | None,
-    resamples: int = RESAMPLES,
 ) -> Calibration:
     """Correlate the scores of judges, and of metrics against references, with the ratings in `file`.
 
     For a file of Pascal-50S, compute the accuracy of the scores on its choices between two captions instead.
-    Raises UserError for a file of another form, fewer than two images, an unknown judge or metric, and where there is
-    nothing to correlate. Raises UserError also for `references` with Pascal-50S, and for a photo that a judge cannot
-    read.
+    Raises UserError for a file of another form, fewer than two images or different ratings, and where there is nothing
+    to correlate. Raises UserError for an unknown metric, an unknown or repeated judge, and a photo that a judge cannot
+    read. Raises UserError also for `references` with Pascal-50S.
     """
     check_metrics(metrics)
     check_judges(judges)
     notes = Notes()
-    if file.suffix.lower() == ENDING:
+    if file.suffix.lower() == EXTENSION:
         if references is not None:
             raise UserError(f"{file}: Pascal-50S has references of its own; leave --references out")
-        return _calibrate_choices(file, images, judges, metrics, notes, resamples)
+        return _calibrate_choices(file, images, judges, metrics, notes)
     items = _read_items(file, images, references, notes)
     scores = score_items(items, judges, metrics, notes)
     rater_means = _average_other_raters(items)
@@ -116,15 +115,15 @@ def calibrate_judges(
             "and no caption with two raters; give --judge or --references"
         )
     correlations = {
-        key: correlate(items.ratings, values, items.owners, len(items.files), resamples)
+        key: correlate(items.ratings, values, items.owners, len(items.files))
         for key, values in tqdm(scores.items(), desc="correlations", unit="", disable=None)
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
-    return Calibration(len(items.files), captions, len(items.ratings), correlations, list(notes.lines()), resamples)
+    return Calibration(len(items.files), captions, len(items.ratings), correlations, list(notes.lines()), RESAMPLES)
 
 
 def _calibrate_choices(
-    file: Path, images: str | Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes, resamples: int
+    file: Path, images: str | Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes
 ) -> Calibration:
     """Compute the accuracy of scores on people's choices between two captions; ties are left out with a note.
 
@@ -154,13 +153,11 @@ def _calibrate_choices(
     signs = np.array([np.sign(choice.votes[0] - choice.votes[1]) for _, choice in choices])
     kinds = [choice.kind for _, choice in choices]
     accuracies = {
-        key: compute_choice_accuracy(
-            signs * -np.diff(values.reshape(-1, 2))[:, 0], kinds, owners, len(files), resamples
-        )
+        key: compute_choice_accuracy(signs * -np.diff(values.reshape(-1, 2))[:, 0], kinds, owners, len(files))
         for key, values in scores.items()
     }
     captions = len(set(zip(items.owners.tolist(), items.captions, strict=True)))
-    return Calibration(len(files), captions, len(choices), {}, list(notes.lines()), resamples, accuracies)
+    return Calibration(len(files), captions, len(choices), {}, list(notes.lines()), RESAMPLES, accuracies)
 
 
 def _read_items(file: Path, images: str | Path, references: Source | None, notes: Notes) -> RatedItems:

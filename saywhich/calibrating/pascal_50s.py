@@ -19,7 +19,7 @@ import numpy as np
 from pipeline.errors import UserError, summarise_error
 from pipeline.runtime.records import read_bytes
 
-ENDING = ".mat"
+EXTENSION = ".mat"
 MAX_FILE_BYTES = 2**28  # bytes of a file
 MAX_UNPACKED_BYTES = 2**29  # bytes of the unpacked variables
 HEADER, COMPRESSED = 128, 15  # bytes before the variables of a MATLAB 5 file, and the type of a compressed variable
@@ -60,16 +60,17 @@ def read_pascal_50s(path: Path) -> list[CaptionChoice]:
 
 
 def _parse_choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
-    rows, ballots = pairs.reshape(-1), triplets.reshape(-1)
-    if not len(rows) or not len(ballots) or len(ballots) % len(rows):
-        raise ValueError(f"expected equally many votes for each pair, found {len(rows)} pairs and {len(ballots)} votes")
-    votes_per_pair = len(ballots) // len(rows)
+    rows, vote_records = pairs.reshape(-1), triplets.reshape(-1)
+    if not len(rows) or not len(vote_records) or len(vote_records) % len(rows):
+        found = f"{len(rows)} pairs and {len(vote_records)} votes"
+        raise ValueError(f"expected equally many votes for each pair, found {found}")
+    votes_per_pair = len(vote_records) // len(rows)
     for number, (row, kind) in enumerate(zip(rows, kinds.reshape(-1), strict=True)):
         image, *captions = map(_parse_text, _list_fields(row))
         first, second = captions
         references, winners = [], []
-        for ballot in ballots[number * votes_per_pair : (number + 1) * votes_per_pair]:
-            reference, left, right, winner = _list_fields(ballot)
+        for record in vote_records[number * votes_per_pair : (number + 1) * votes_per_pair]:
+            reference, left, right, winner = _list_fields(record)
             if (_parse_text(left), _parse_text(right)) != (first, second):
                 raise ValueError(f"votes of pair {number + 1} are on other captions")
             references.append(_parse_text(reference))

@@ -30,13 +30,13 @@ def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> Ratin
     without a rating are left out with a note. Raises UserError for a file of another form, a rating that is no number,
     and fewer than two different ratings.
     """
-    ending = path.suffix.lower()
-    if ending == ".txt":
+    extension = path.suffix.lower()
+    if extension == ".txt":
         rating_file = read_flickr8k(path, captions, notes)
     else:
-        if ending == ".json":
+        if extension == ".json":
             rating_file = _read_json(path, notes)
-        elif ending == ".csv" and path.is_file() and is_turk_table(path):
+        elif extension == ".csv" and path.is_file() and is_turk_table(path):
             rating_file = read_composite(path, notes)
         else:
             rating_file = RatingFile(list(_read_table(path, notes)))

@@ -19,13 +19,13 @@ def add(parser: ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="COSINE",
-        help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
+        help="the minimum cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
     )
     parser.add_argument(
         "--max-bags",
         type=int,
         metavar="N",
-        help="the largest number of bags; those with the highest least cosine are kept; default: all",
+        help="the largest number of bags; the bags with the highest minimum cosine are kept; default: all",
     )
     parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts to OUT, too")
     parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
@@ -33,7 +33,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Form and print the bags, in descending order of their least cosine, and write the requested files."""
+    """Form and print the bags, in descending order of their minimum cosine, and write the requested files."""
     import saywhich
     from pipeline.errors import escape_line
     from saywhich.judging.score_files import write_json

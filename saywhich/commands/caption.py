@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
+from pipeline.evaluation.rerank_scores import MARGIN, SIMILARITY
 from saywhich.caption_outputs import CaptionOutputs, add_outputs, open_outputs
 from saywhich.commands import add_model_option, choose_model_folder
 from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery

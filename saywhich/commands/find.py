@@ -32,7 +32,7 @@ def add(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Print the retrieved photos with their scores, best first; return 1 where a photo could not be read, else 0.
 
-    Raises UserError for a `--top` below 1.
+    Raises UserError for a `--top` below 1, and where a model or the photos cannot be used.
     """
     import numpy as np
 

@@ -15,7 +15,7 @@ from saywhich.judging.judging_choices import (
     JUDGE_FORMS,
     THUMBNAIL,
 )
-from saywhich.judging.metric_choices import METRIC_NAMES
+from saywhich.judging.metric_choices import METRIC_CHOICES
 from saywhich.outputs import check_outputs, print_lines
 
 
@@ -86,7 +86,7 @@ def add_metrics_option(parser: ArgumentParser) -> None:
         "--metrics",
         type=lambda names: names.split(","),
         metavar="NAMES",
-        help=f"metrics with --references, some of {','.join(METRIC_NAMES)}; default: all that can be computed",
+        help=f"metrics with --references, some of {','.join(METRIC_CHOICES)}; default: all that can be computed",
     )
 
 

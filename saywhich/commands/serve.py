@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saywhich.model import Model
     from saywhich.page_captions import ServedModel
 
-SAMPLES, GROUP = 60, 10  # example photos of the page, in groups of photos that are neighbours by name
+SAMPLES, GROUP = 60, 10  # sample photos of the page, in groups of photos that are neighbours by name
 
 
 def add(parser: ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add(parser: ArgumentParser) -> None:
         "first",
     )
     add_pretrained(parser)
-    parser.add_argument("--photos", metavar="FOLDER", help=f"the page offers {SAMPLES} of these photos as examples")
+    parser.add_argument("--photos", metavar="FOLDER", help=f"the page offers {SAMPLES} of these photos as samples")
     parser.add_argument(
         "--host",
         default="127.0.0.1",

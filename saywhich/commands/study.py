@@ -76,12 +76,16 @@ def add(parser: ArgumentParser) -> None:
         help="the accuracies of the majority votes of two methods",
     )
     raters.add_argument(
-        "--of", type=_parse_count, default=default.raters, metavar="N", help="raters in each of these majority votes"
+        "--voters",
+        type=_parse_count,
+        default=default.raters,
+        metavar="N",
+        help="raters in each of these majority votes",
     )
     # this option has no default, since a default would replace a number given before the step
     raters.add_argument("--pairs", type=_parse_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
     raters.add_argument(
-        "--alike",
+        "--correlation",
         type=_parse_share,
         default=0.0,
         metavar="X",
@@ -158,12 +162,12 @@ def _print_plans(options: Namespace) -> None:
     head = ["raters a pair", "majority right, %", "the other method, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]
-        for plan in make_plans(first, second, options.of, options.alike)
+        for plan in make_plans(first, second, options.voters, options.correlation)
     ]
     print(format_markdown_table(head, rows, [True] * len(head)))
     print(f"\nWith so many pairs, McNemar's test (p < {LEVEL}) detects the difference in {POWER:.0%} of studies.")
     share = f"{compute_power(first, second, options.pairs):.0%}"
-    print(f"With {options.pairs} pairs and {options.of} raters a pair, the test detects the difference in {share}.")
+    print(f"With {options.pairs} pairs and {options.voters} raters a pair, the test detects the difference in {share}.")
 
 
 def _parse_count(text: str) -> int:

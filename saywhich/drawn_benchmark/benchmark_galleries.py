@@ -18,7 +18,7 @@ DIFFICULTIES = {
     4: "one neighbourhood; one or two facts differ, and all scenes have the same colours and the same counts",
 }
 NEIGHBOURHOODS = {1: 8, 2: 4, 3: 1}  # per gallery, by difficulty
-SAMPLES_PER_GALLERY = 12  # neighbourhoods sampled per missing gallery of difficulty 4; about 7 % are subtle
+SAMPLES_PER_GALLERY = 12  # neighbourhoods sampled per missing gallery of difficulty 4; about 7 % are suitable
 
 
 def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | None = None) -> list[list[int]]:
@@ -32,14 +32,14 @@ def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | 
         return [
             [NEIGHBOURS * (first + position % count) + position for position in range(NEIGHBOURS)] for first in firsts
         ]
-    subtle: list[int] = []  # numbers of neighbourhoods
+    suitable: list[int] = []  # numbers of neighbourhoods
     first = 0
-    while len(subtle) < galleries:
-        sampled = SAMPLES_PER_GALLERY * (galleries - len(subtle))
-        results = draw_all(partial(_is_subtle, seed, first), sampled, workers)
-        subtle += [first + position for position, is_subtle in enumerate(results) if is_subtle]
+    while len(suitable) < galleries:
+        sampled = SAMPLES_PER_GALLERY * (galleries - len(suitable))
+        results = draw_all(partial(_is_suitable, seed, first), sampled, workers)
+        suitable += [first + position for position, is_suitable in enumerate(results) if is_suitable]
         first += sampled
-    return [[NEIGHBOURS * number + position for position in range(NEIGHBOURS)] for number in subtle[:galleries]]
+    return [[NEIGHBOURS * number + position for position in range(NEIGHBOURS)] for number in suitable[:galleries]]
 
 
 def has_equal_counts_and_colours(scenes: Sequence[Scene]) -> bool:
@@ -49,5 +49,6 @@ def has_equal_counts_and_colours(scenes: Sequence[Scene]) -> bool:
     return len(colours) == len(counts) == 1
 
 
-def _is_subtle(seed: int, first: int, offset: int) -> bool:
+def _is_suitable(seed: int, first: int, offset: int) -> bool:
+    """Return whether a neighbourhood is a gallery of difficulty 4."""
     return has_equal_counts_and_colours(sample_scene_neighbourhood(seed, first + offset))

@@ -98,7 +98,7 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
     """Score a caption file of any form that `saywhich judge` reads.
 
     An image may have several captions; an image without any has the empty caption, which claims nothing. Raises
-    UserError where no caption is of an image of the benchmark.
+    UserError where no caption is of an image of the benchmark, and as `read_caption_set` does.
     """
     notes = Notes()
     answer_set = read_caption_set(answers, notes)

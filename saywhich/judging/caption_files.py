@@ -23,8 +23,8 @@ from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
 MAX_JSON_BYTES = 2 * 2**30  # bytes of a JSON file
-DIGITS = 18  # maximum digits of a number that names an image
-TOKEN_FILES = (".txt", ".token")  # endings of Flickr8k's and Flickr30k's captions
+MAX_ID_DIGITS = 18  # maximum digits of a number that names an image
+TOKEN_FILES = (".txt", ".token")  # extensions of Flickr8k's and Flickr30k's captions
 TOKEN_LINE = re.compile(r"(?P<image>[^\t]+)#[0-9]+\t(?P<caption>.*)")
 FORMS = (
     "COCO's results [{image_id, caption}], COCO's or Karpathy's annotations, {file: caption}, {file: [captions]}, "
@@ -34,7 +34,7 @@ FORMS = (
 FILE_KEYS = ("file", "image", "filename", "file_name", "filepath")  # names of an image's file, in this order
 ID_KEYS = ("image_id", "id", "cocoid")
 
-ImageKey = str | int  # the name of an image's file with or without its folder and ending, or COCO's id
+ImageKey = str | int  # the name of an image's file with or without its folder and extension, or COCO's id
 Source = str | Path | Mapping[str, "str | Sequence[str]"]
 
 
@@ -84,7 +84,7 @@ def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
 
 def parse_number(text: str) -> int | None:
     """Return a text of at most 18 digits, such as COCO's ids, as a number; None for any other text."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_ID_DIGITS else None
 
 
 def read_ids(path: Path) -> dict[int, str]:
@@ -117,16 +117,16 @@ def _read_entries(path: Path, caption_set: CaptionSet, notes: Notes) -> Iterator
 
     Raises UserError for a missing file, and for a form that is not in FORMS.
     """
-    ending = path.suffix.lower()
-    if ending == ".jsonl":
+    extension = path.suffix.lower()
+    if extension == ".jsonl":
         yield from _read_rows(_read_json_lines(path), path)
-    elif ending in TOKEN_FILES:
+    elif extension in TOKEN_FILES:
         yield from _read_token_lines(path, caption_set)
-    elif ending != ".json":
-        if ending in SPREADSHEETS:
+    elif extension != ".json":
+        if extension in SPREADSHEETS:
             raise UserError(f"{path}: is a spreadsheet; save it as “CSV UTF-8” and give that file")
-        if ending not in READERS:
-            file_kind = f"the ending {ending!r}" if path.exists() else "no such file"
+        if extension not in READERS:
+            file_kind = f"the extension {extension!r}" if path.exists() else "no such file"
             kind = "a folder" if path.is_dir() else file_kind
             raise UserError(f"{path}: expected captions, found {kind}; the forms are {FORMS}")
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
@@ -164,7 +164,8 @@ def _read_token_lines(path: Path, caption_set: CaptionSet) -> Iterator[tuple[Ima
     for row, line in iterate_lines(path):
         if (match := TOKEN_LINE.fullmatch(line)) is None:
             row.fail(
-                f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; give a table the ending .csv"
+                f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; "
+                "give a table the extension .csv"
             )
         caption_set.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())
         yield match["image"], match["caption"]
@@ -261,7 +262,7 @@ def _require_texts(value: Any, location: str) -> list[str]:
 
 
 def _require_image_key(entry: Mapping[str, Any], location: str) -> ImageKey:
-    """Return the name of an entry's file, or else the image's id. Raises UserError for an entry without both."""
+    """Return the name of an entry's file, or else the image's id. Raises UserError for an entry with neither."""
     if (name := _find_file(entry)) is not None:
         return name
     if (image_id := next(_find_ids(entry), None)) is None:

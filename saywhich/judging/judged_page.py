@@ -21,7 +21,7 @@ from saywhich.offline_page import PAGES, REPORT_STYLE, write_offline_page
 
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
-PERCENT = 3  # units of a chart per percentage point
+UNITS_PER_POINT = 3  # units of a chart per percentage point
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class RecallBar:
 
 @dataclass(frozen=True)
 class GalleryPhoto:
-    """A small photo of a gallery; `right` is True for the target, the photo of the example."""
+    """A small photo of a gallery; `is_target` is True for the target, the photo of the example."""
 
     source: str
     name: str
-    right: bool = False
+    is_target: bool = False
 
 
 @dataclass(frozen=True)
 class PageCaption:
-    """A caption on the page: its file's name, its words, each with True if it is changed, and its ranks in one line."""
+    """A caption on the page: its file's name, its words with True for changed words, and its ranks in one line."""
 
     file: str
     words: Sequence[tuple[str, bool]]
@@ -80,7 +80,7 @@ def write_judged_page(path: Path, judgement: Judgement, comparison: CaptionCompa
         headline=[*_format_headlines(judgement, comparison, score)],
         charts=[(judge, _make_bars(judgement, ScoreKey(judge, score))) for judge in judgement.judges],
         score=score,
-        unit=PERCENT,
+        unit=UNITS_PER_POINT,
         groups=[*_format_scores(judgement)],
         rows=[escape_line(row.name) for row in (*judgement.rows, *judgement.baselines)],
         pairs=[(pair, [*_group_differences(judgement, pair)]) for pair in (comparison.pairs if comparison else ())],
@@ -101,7 +101,7 @@ def _choose_main_score(judgement: Judgement) -> str:
 def _format_headlines(judgement: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
     """Yield a sentence with the main number and its interval, by the first judge, for each pair or the only file."""
     judge = judgement.judges[0]
-    gallery = "in its hard gallery" if score == HARD_RECALL else f"among {len(judgement.files):,}"
+    gallery = "in its hard gallery" if score == HARD_RECALL else f"among {len(judgement.files):,} images"
     for pair in comparison.pairs if comparison else ():
         difference = pair.difference(judge, score)
         yield escape_line(
@@ -159,7 +159,9 @@ def _make_example_sections(
         lost = [image for image in np.argsort(-change, kind="stable")[:EXAMPLES] if change[image] > 0]
         names = f"{escape_line(pair.second.name)} against {escape_line(pair.first.name)}"
         for title, images in ((f"Gained most: {names}", gained), (f"Lost most: {names}", lost)):
-            text = f"By {judge}'s ranks among all images; marked words differ from the first caption of the other file."
+            text = (
+                f"Ranks are by {judge} among all images; marked words differ from the first caption of the other file."
+            )
             sections.append((title, text, [_make_pair_example(judgement, pair, image) for image in images]))
     if comparison is None:
         (row,) = judgement.rows
@@ -229,9 +231,9 @@ def _format_ranks(row: JudgedRow, index: int) -> str:
     return escape_line("; ".join(parts))
 
 
-def _make_gallery_photo(judgement: Judgement, image: int, right: int) -> GalleryPhoto:
+def _make_gallery_photo(judgement: Judgement, image: int, target: int) -> GalleryPhoto:
     path = judgement.files[image]
-    return GalleryPhoto(_encode_photo(path, SMALL), escape_line(path.name), image == right)
+    return GalleryPhoto(_encode_photo(path, SMALL), escape_line(path.name), image == target)
 
 
 @lru_cache(1024)

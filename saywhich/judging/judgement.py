@@ -39,7 +39,8 @@ class JudgeOptions:
     `judges` are names (saywhich/judging/judge_sources.py) or judges; `neighbours` is a name. `hard` is the number of
     images in a hard gallery; `galleries` gives the galleries themselves. `near_duplicates` states whether galleries
     keep near-duplicates. `instances` are COCO's instance files. `metrics` are names of the metrics against references;
-    None stands for all that can run. `ids` is a table of image_id and file.
+    None stands for all that can run. `ids` is a table of image_id and file. `resamples` is the number of resamples
+    of the images.
     """
 
     judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,)
@@ -316,7 +317,7 @@ def _judge_rows(
     """
     judge = open_judge(name_or_judge)
     option = name_or_judge if isinstance(name_or_judge, str) else judge.name
-    numbered_names = (f"{judge.name} {number}" for number in count(len(names)))
+    numbered_names = (f"{judge.name} {number}" for number in count(len(names) + 1))
     name = next(each for each in chain((judge.name, option), numbered_names) if each not in names)
     names.append(name)
     photos = encode_gallery(judge, files)

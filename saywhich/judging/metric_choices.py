@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pipeline.errors import UserError
 from pipeline.metrics.registry import METRICS
 
-METRIC_NAMES = tuple(metric.name for metric in METRICS if not metric.parts)
+METRIC_CHOICES = tuple(metric.name for metric in METRICS if not metric.parts)
 
 
 def check_metrics(names: Sequence[str] | None) -> None:
     """Raise UserError for an unknown name of a metric; None stands for all metrics."""
-    if unknown := [name for name in names or () if name not in METRIC_NAMES]:
-        raise UserError(f"--metrics {unknown[0]}: no such metric; the metrics are {', '.join(METRIC_NAMES)}")
+    if unknown := [name for name in names or () if name not in METRIC_CHOICES]:
+        raise UserError(f"--metrics {unknown[0]}: no such metric; the metrics are {', '.join(METRIC_CHOICES)}")

@@ -15,20 +15,20 @@ MAX_EXAMPLE_CHARACTERS = 40  # characters of one example
 class Notes:
     """Problems of the inputs that do not stop the command, each with its examples."""
 
-    found: dict[str, list[str]] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, problem: str, example: object) -> None:
         """Add one example of `problem`."""
-        self.found.setdefault(problem, []).append(str(example))
+        self.examples.setdefault(problem, []).append(str(example))
 
     def add_once(self, problem: str, example: object) -> None:
         """Add one example of `problem`, unless the problem has it already."""
-        if str(example) not in self.found.get(problem, ()):
+        if str(example) not in self.examples.get(problem, ()):
             self.add(problem, example)
 
     def lines(self) -> Iterator[str]:
         """Yield one line per problem: the problem, its count, and its first three examples."""
-        for problem, examples in self.found.items():
+        for problem, examples in self.examples.items():
             texts = [
                 text if len(text) <= MAX_EXAMPLE_CHARACTERS else f"{text[: MAX_EXAMPLE_CHARACTERS - 1]}…"
                 for text in examples[:MAX_EXAMPLES]

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from saywhich.judging.caption_files import ImageKey, parse_number
 from saywhich.photos import list_photo_files
 
-DIGITS = re.compile(r"(?<![0-9])[0-9]{1,18}\Z")  # COCO's id at the end of a file's name
+TRAILING_ID = re.compile(r"(?<![0-9])[0-9]{1,18}\Z")  # COCO's id at the end of a file's name
 
 
 class PhotoIndex:
@@ -34,11 +34,11 @@ class PhotoIndex:
             for name, path in zip(names, self.files, strict=True):
                 photos[name] = None if name in photos else path  # None: the name is ambiguous
             self._names = photos | self._names
-        self._digits: dict[int, Path | None] = {}
+        self._photo_of_id: dict[int, Path | None] = {}
         for path in self.files:
-            if match := DIGITS.search(path.stem):
+            if match := TRAILING_ID.search(path.stem):
                 number = int(match[0])
-                self._digits[number] = None if number in self._digits else path
+                self._photo_of_id[number] = None if number in self._photo_of_id else path
 
     def with_ids(self, files: Mapping[int, str]) -> PhotoIndex:
         """Return an index of the same photos with the table of ids `files`."""
@@ -54,7 +54,7 @@ class PhotoIndex:
         """Find a photo; the name that the table has for an id is not looked up in the table again."""
         if isinstance(image, int):
             name = ids.get(image)
-            return self._digits.get(image) if name is None else self._find(name, {})
+            return self._photo_of_id.get(image) if name is None else self._find(name, {})
         path = PurePosixPath(image.replace("\\", "/"))
         ends = [PurePosixPath(*path.parts[first:]).as_posix() for first in range(len(path.parts))]
         names = (*ends, path.stem)  # the longest end comes first: x/a.jpg before a.jpg

@@ -2,8 +2,8 @@
 // The page of `saywhich serve`: photos stay in this window; requests carry them, and the server keeps nothing.
 const $ = (id) => document.getElementById(id);
 const MODELS = Number(document.body.dataset.models);
-const MAX_PHOTOS = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
-const LARGEST = 1280; // pixels of the longer side of a sent photo
+const MAX_PHOTOS = Number(document.body.dataset.maxPhotos), SAMPLES = Number(document.body.dataset.samples);
+const MAX_SIDE = 1280; // pixels of the longer side of a sent photo
 const CAPTION_OPTIONS = { // options of a caption request, by the page's choice
   likely: {}, similar: { score: "similarity" }, apart: { among: true }, words: { among: true, pragmatic: 1 },
 };
@@ -23,19 +23,19 @@ const makeElement = (tag, properties = {}, ...children) => {
 const showStatus = (text) => { $("status").textContent = text; };
 
 async function post(address, body, signal) {
-  const answer = await fetch(address, {
+  const response = await fetch(address, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   });
-  const content = await answer.json();
-  if (!answer.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the request was refused");
+  const content = await response.json();
+  if (!response.ok) throw new Error(typeof content.detail === "string" ? content.detail : "the request was refused");
   return content;
 }
 
 // Return a photo redrawn with at most 1,280 pixels a side: the location and time in the file do not leave the window.
 async function readPhoto(file, name) {
   const image = await createImageBitmap(file);
-  const share = Math.min(1, LARGEST / Math.max(image.width, image.height));
-  const canvas = makeElement("canvas", { width: Math.round(image.width * share), height: Math.round(image.height * share) });
+  const scale = Math.min(1, MAX_SIDE / Math.max(image.width, image.height));
+  const canvas = makeElement("canvas", { width: Math.round(image.width * scale), height: Math.round(image.height * scale) });
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   const small = canvas.width * canvas.height < 400_000;
   const url = small ? canvas.toDataURL("image/png") : canvas.toDataURL("image/jpeg", 0.92);
@@ -63,9 +63,9 @@ async function refresh(problems = []) {
   const signal = captionRequest.signal;
   showStatus(`${photos.length} photos: generating captions …`);
   try {
-    const answer = await post("caption", { photos: photos.map((p) => p.data), ...CAPTION_OPTIONS[$("wanted").value] }, signal);
+    const response = await post("caption", { photos: photos.map((p) => p.data), ...CAPTION_OPTIONS[$("caption-choice").value] }, signal);
     if (signal.aborted) return;
-    captions = answer.photos;
+    captions = response.photos;
     $("photos").replaceChildren(...captions.map(makeArticle));
     showStatus([`${photos.length} photos, each captioned by ${MODELS} model${MODELS === 1 ? "" : "s"}.`, ...problems].join(" "));
   } catch (error) { if (!signal.aborted) showStatus(error.message); }
@@ -92,7 +92,7 @@ function makeCaption(caption, number, overlay) {
   const first = caption.retrieved.slice(0, 5).map((found) => makeElement("li", { className: found === number && !caption.unlike ? "right" : "" },
     makeElement("img", { src: photos[found].url, alt: (found === number ? "the right photo: " : "") + photos[found].name })));
   const rank = makeElement("li", { textContent: `rank ${caption.rank} of ${photos.length}; ranked first:` });
-  const warning = caption.unlike ? [makeElement("p", { className: "unlike", textContent: "This photo is unlike the model's training images: caption and ranks mean little." })] : [];
+  const warning = caption.unlike ? [makeElement("p", { className: "unlike", textContent: "This photo is unlike the model's training images: caption and ranks are unreliable." })] : [];
   return makeElement("div", { className: "caption" }, makeElement("h3", { textContent: caption.model }), text, ...warning, makeElement("ul", { className: "thumbs" }, rank, ...first));
 }
 
@@ -115,12 +115,12 @@ async function search(event) {
   event.preventDefault();
   const { signal } = captionRequest; // aborted when the photos change
   try {
-    const answer = await post("find", { text: $("text").value, photos: photos.map((p) => p.data), model: $("listener").value });
+    const response = await post("find", { text: $("text").value, photos: photos.map((p) => p.data), model: $("listener").value });
     if (signal.aborted) return;
-    $("found").replaceChildren(...answer.found.slice(0, 10).map(({ photo, score }) =>
+    $("found").replaceChildren(...response.found.slice(0, 10).map(({ photo, score }) =>
       makeElement("li", {}, makeElement("img", { src: photos[photo].url, alt: photos[photo].name }), `${photos[photo].name} · ${score.toFixed(2)}`)));
-    const warning = answer.unlike.length ? ` ${answer.unlike.length} of ${photos.length} photos are unlike the model's training images: scores mean little.` : "";
-    showStatus((answer.unknown.length ? `Words that are not in the vocabulary: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`) + warning);
+    const warning = response.unlike.length ? ` ${response.unlike.length} of ${photos.length} photos are unlike the model's training images: scores are unreliable.` : "";
+    showStatus((response.unknown.length ? `Words that are not in the vocabulary: ${response.unknown.join(", ")}.` : `The best is ${photos[response.found[0].photo].name}.`) + warning);
   } catch (error) { if (!signal.aborted) showStatus(error.message); }
 }
 
@@ -198,9 +198,9 @@ async function loadSamples() {
 }
 
 $("files").addEventListener("change", (event) => { addPhotos(event.target.files); });
-$("wanted").addEventListener("change", () => refresh());
+$("caption-choice").addEventListener("change", () => refresh());
 $("clear").addEventListener("click", () => { photos = []; $("files").value = ""; refresh(); $("files").focus(); });
-$("try")?.addEventListener("click", loadSamples);
+$("take-samples")?.addEventListener("click", loadSamples);
 $("search").querySelector("form").addEventListener("submit", search);
 $("next").addEventListener("click", startRound);
 $("save").addEventListener("click", saveRounds);

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
+from pipeline.evaluation.rerank_scores import MARGIN, SIMILARITY
 from saywhich.captioning_model import Caption
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge

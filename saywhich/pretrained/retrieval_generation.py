@@ -33,7 +33,7 @@ def decode_pragmatically(
 
     `vectors` (B, H) are the listener's embeddings of the photos, and `contents` the digests of its inputs.
     """
-    nearest, decoding = gallery.nearest(vectors, contents), gallery.decoding
+    nearest, decoding = gallery.find_nearest(vectors, contents), gallery.decoding
     if decoding.posterior == SPEAKER:
         return generate_pragmatic_candidates(speaker, photos, nearest, gallery, settings)
     images = stack_distractors(gallery.among.vectors, vectors, nearest)

@@ -26,14 +26,14 @@ class NgramGrowth:
         return self.after - self.before
 
 
-def find_grown_ngrams(before: Sequence[str], after: Sequence[str], limit: int = MAX_NGRAMS) -> list[NgramGrowth]:
-    """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `limit` of each n, by growth."""
+def find_grown_ngrams(before: Sequence[str], after: Sequence[str]) -> list[NgramGrowth]:
+    """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `MAX_NGRAMS` of each n, by growth."""
     ngrams = []
     for n in range(1, MAX_N + 1):
         shares = [_compute_shares(texts, n) for texts in (before, after)]
         increases = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
         order = sorted((each for each in increases if each.growth > 0), key=lambda each: (-each.growth, each.words))
-        ngrams += order[:limit]
+        ngrams += order[:MAX_NGRAMS]
     return ngrams
 
 

@@ -31,7 +31,7 @@ PHOTOS_AT_ONCE = 32
 class CaptionReward:
     """Reward function reward(prompts, completions, **columns) → list of N floats; higher is better.
 
-    `cut` counts the completions so far that are longer than the judge's input.
+    `truncated_count` counts the completions so far that are longer than the judge's input.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CaptionReward:
         self.look_alikes = (
             None if photos is None or score == CLIP_SCORE else LookAlikes(Path(photos), self.judge, neighbours)
         )
-        self.cut = 0
+        self.truncated_count = 0
         self.__name__ = f"saywhich_{score}"  # TRL logs rewards under this name
         self._cache: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → its and its look-alikes' embeddings
 
@@ -86,7 +86,7 @@ class CaptionReward:
             return []
         prompt = PROMPT if self.score == CLIP_SCORE else ""
         texts = [prompt + extract_completion_text(completion) for completion in completions]
-        self.cut += len(self.judge.find_truncated(texts))
+        self.truncated_count += len(self.judge.find_truncated(texts))
         images, look_alikes, owners = self._encode_photos([_parse_photo(each) for each in photos])
         captions = self._encode_texts(texts)
         if self.score == CLIP_SCORE and self.metric:
@@ -118,7 +118,7 @@ class CaptionReward:
             look_alikes = (
                 torch.zeros(len(batch), 0, self.judge.size)
                 if self.look_alikes is None
-                else self.look_alikes.embeddings(batch, self.hard - 1)
+                else self.look_alikes.get_embeddings(batch, self.hard - 1)
             )
             embeddings |= dict(zip(part, zip(images, look_alikes, strict=True), strict=True))
         self._cache |= {key: embeddings[key] for key in new}

@@ -37,11 +37,11 @@ class LookAlikes:
         self._judge_vectors = torch.cat([self._encode_files(judge, thumbnails.files), torch.zeros(1, judge.size)])
         self.files = thumbnails.files
 
-    def embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
+    def get_embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
         """Return the judge's embeddings (B, `count`, H) of the look-alikes of each of B photos, padded with zeros."""
-        return self._judge_vectors[self.nearest(photos, count)]
+        return self._judge_vectors[self.find_nearest(photos, count)]
 
-    def nearest(self, photos: Sequence[Photo], count: int) -> Tensor:
+    def find_nearest(self, photos: Sequence[Photo], count: int) -> Tensor:
         """Return the rows (B, `count`) int64 of the folder's photos nearest to each of B photos, padded with −1.
 
         Nearness is the cosine of mean-centred embeddings. Near-duplicates of a photo, and the photo itself, are left

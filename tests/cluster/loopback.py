@@ -208,13 +208,13 @@ class Loopback:
 
 
 @contextmanager
-def run_services(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
+def run_services(folder: Path) -> Iterator[Loopback]:
     """Run Slurm, tracker and store within the block, with their files in `folder`."""
     store_port, tracker_port = find_free_ports(2)
     s3 = f"http://127.0.0.1:{store_port}"
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     keys |= {"MLFLOW_S3_ENDPOINT_URL": s3, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    slurm = Slurm(folder / "slurm", nodes, cpus)
+    slurm = Slurm(folder / "slurm")
     settings = keys | slurm.environment | {"MLFLOW_TRACKING_URI": f"http://127.0.0.1:{tracker_port}"}
     services = Loopback(slurm, make_tracker(folder, tracker_port, keys), make_store(folder, store_port), settings, s3)
     try:

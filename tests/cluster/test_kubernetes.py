@@ -1,7 +1,7 @@
 """The profile for Kubernetes: a fake API runs each pod's command, and the tests check the manifests.
 
-No cluster and no container runs here. The test of the container image reads the Containerfile, and looks for the
-copied files.
+No cluster and no container runs here. The test of the container image reads the Containerfile, and checks that the
+copied files exist.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A small untrained model in a repository, and three photos outside the repository."""
+"""A small untrained model in a repository and exported, a page server, and three photos outside the repository."""
 
 import threading
 import time
@@ -47,6 +47,11 @@ def model(repository):
     import saywhich
 
     return saywhich.load(repository / "models/psst_multinomial")
+
+
+@pytest.fixture
+def model_option(repository) -> list[str]:
+    return ["--model", str(repository / "models/psst_multinomial")]
 
 
 @pytest.fixture(scope="session")

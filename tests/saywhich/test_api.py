@@ -93,7 +93,7 @@ def test_captions_selected_by_similarity_are_those_of_the_python_call(server, en
     assert [captions[0]["caption"] for captions in json.loads(content)["photos"]] == [each.text for each in expected]
 
 
-def test_photos_are_found_by_words(server, encoded_photos, model, photos):
+def test_photos_are_retrieved_by_text(server, encoded_photos, model, photos):
     status, content = send_request(
         f"{server}/find", {"text": "a red zebra", "photos": encoded_photos, "model": "psst_multinomial"}
     )

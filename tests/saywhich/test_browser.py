@@ -7,8 +7,6 @@ from watched_pages import watch_pages
 
 from pipeline.study.game import read_game
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
 
 
@@ -177,7 +175,7 @@ def test_the_page_requests_the_selected_kind_of_captions(open_page, photos):
     requests = []
     page.on("request", lambda request: requests.append(request.post_data_json) if request.method == "POST" else None)
     for option in ("similar", "apart", "words"):
-        page.locator("#wanted").select_option(option)
+        page.locator("#caption-choice").select_option(option)
         page.get_by_text("3 photos, each captioned by 2 models.").wait_for()
     settings = [{key: each[key] for key in each if key != "photos"} for each in requests]
     assert settings == [{"score": "similarity"}, {"among": True}, {"among": True, "pragmatic": 1}]

@@ -21,11 +21,6 @@ from saywhich.cli import COMMANDS, main
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def model_option(repository):
-    return ["--model", str(repository / "models/psst_multinomial")]
-
-
 def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, model_option, capsys):
     (photos / "broken.jpg").write_bytes(b"no photo")
     (photos / ".hidden.jpg").write_bytes(b"hidden photo")
@@ -42,12 +37,12 @@ def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, model_opti
 
 
 def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, model_option, capsys):
-    assert main(["caption", "a.jpg", "b.jpg", "--among", ".", "--csv", "said.csv", *model_option]) == 0
-    rows = list(csv.DictReader(Path("said.csv").read_text().splitlines()))
+    assert main(["caption", "a.jpg", "b.jpg", "--among", ".", "--csv", "captions.csv", *model_option]) == 0
+    rows = list(csv.DictReader(Path("captions.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["a.jpg", "b.jpg"]
     assert all(1 <= int(row["rank"]) <= int(row["of"]) == 3 for row in rows)
-    assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "said.jsonl", *model_option]) == 0
-    content = json.loads(Path("said.jsonl").read_text())
+    assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "captions.jsonl", *model_option]) == 0
+    content = json.loads(Path("captions.jsonl").read_text())
     assert content["candidates"][0] == content["caption"]
     assert len(content["candidates"]) == 3
     assert (content["rank"] == 1) == (content["margin"] > 0)
@@ -135,17 +130,17 @@ def test_a_request_to_end_waits_for_the_end_of_an_import(tmp_path, monkeypatch, 
     assert capsys.readouterr().err == f"saywhich: ended by {request_to_end.name}\n"
 
 
-def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, model_option):
+def test_pages_and_copies_are_written_where_standard_output_is_closed(photos, model_option):
     with close_output():
         assert main(["find", "a red boat", ".", "--html", "found.html", *model_option]) == 0
     with close_output():
-        assert main(["caption", "a.jpg", "b.jpg", "--html", "said.html", "--xmp", "../copies", *model_option]) == 0
+        assert main(["caption", "a.jpg", "b.jpg", "--html", "captions.html", "--xmp", "../copies", *model_option]) == 0
     assert Path("found.html").read_text().count("data:image/jpeg;base64,") == 3
-    assert Path("said.html").read_text().count("data:image/jpeg;base64,") == 2
+    assert Path("captions.html").read_text().count("data:image/jpeg;base64,") == 2
     assert sorted(path.name for path in Path("../copies").iterdir()) == ["a.jpg", "b.jpg"]
 
 
-def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, model_option, monkeypatch):
+def test_a_run_without_other_outputs_ends_where_standard_output_is_closed(photos, model_option, monkeypatch):
     texts = []
     monkeypatch.setattr("saywhich.caption_outputs.escape_line", lambda text: texts.append(text) or text)
     with close_output():

@@ -24,7 +24,7 @@ async def answer_request(scope, receive, send):
 
 @contextmanager
 def run_server(**limits):
-    protocol = type("Limited", (LimitedConnection,), limits)
+    protocol = type("ConnectionWithLimits", (LimitedConnection,), limits)
     server_socket = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(answer_request, http=protocol, ws="none", lifespan="off", log_level="warning")
     server = uvicorn.Server(config)
@@ -84,13 +84,13 @@ def send_slowly(client: socket.socket) -> None:
         time.sleep(0.05)
 
 
-def test_half_of_a_second_request_is_closed_too():
+def test_a_connection_with_half_of_a_second_request_is_closed():
     with run_server(header_timeout=0.5) as port, open_connection(port, HALF + b"1\r\n\r\n" + HALF) as client:
         read_answer(client)
         assert is_closed(client)
 
 
-def test_a_request_that_is_answered_slowly_is_not_closed():
+def test_a_connection_whose_request_is_answered_slowly_stays_open():
     with run_server(header_timeout=0.4) as port:
         assert get(port, "/slow") == b"ok"
 

@@ -277,21 +277,17 @@ def test_fill_bytes_before_a_marker_are_kept():
                 assert read_description(second.info["xmp"]) == TEXT
 
 
-@pytest.fixture
-def model_option(repository):
-    return ["--model", str(repository / "models/psst_multinomial")]
-
-
 def test_the_command_writes_copies(photos, model_option, capsys):
     (photos / "more").mkdir()
     (photos / "more/d.png").write_bytes(make_photo("PNG"))
     Image.new("RGB", (40, 50), "red").save(photos / "e.gif")
     out = photos.parent / "described"
-    assert main(["caption", "a.jpg", "more", "e.gif", *model_option, "--xmp", str(out), "--csv", "../said.csv"]) == 1
+    outputs = ["--xmp", str(out), "--csv", "../captions.csv"]
+    assert main(["caption", "a.jpg", "more", "e.gif", *model_option, *outputs]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "e.gif: no caption can be written into it: give a JPEG, PNG or WebP"
     )
-    captions = dict(line.split(",") for line in Path("../said.csv").read_text().splitlines()[1:])
+    captions = dict(line.split(",") for line in Path("../captions.csv").read_text().splitlines()[1:])
     for name in ("a.jpg", "more/d.png"):
         assert read_description(read_packet((out / name).read_bytes())) == captions[name]
         assert is_copy(out / name, photos / name)

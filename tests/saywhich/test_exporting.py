@@ -269,7 +269,7 @@ def test_mlflow_serves_the_exported_model(trained_model, photos, tmp_path):
 
 
 def find_free_port() -> int:
-    """Return a port on which no program listens. MLflow takes port 0 for uvicorn's default, 8000."""
+    """Return a port on which no program listens. With port 0, MLflow serves on uvicorn's default port, 8000."""
     with socket.socket() as server_socket:
         server_socket.bind(("127.0.0.1", 0))
         return int(server_socket.getsockname()[1])
@@ -303,7 +303,7 @@ def change_manifest(folder: Path, **manifest: object) -> None:
         {"network": "open_clip/roberta-ViT-B-32", "weights": {"source": "network.safetensors", "sha256": "1" * 64}},
     ],
 )
-def test_an_exported_folder_fetches_nothing(exported_model, tmp_path, monkeypatch, manifest):
+def test_loading_an_exported_folder_opens_no_connection(exported_model, tmp_path, monkeypatch, manifest):
     shutil.copytree(exported_model, tmp_path / "out")
 
     def refuse_connection(*address, **_):
@@ -322,7 +322,7 @@ def test_an_exported_folder_fetches_nothing(exported_model, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "features/manifest.json", "vocabulary.json", "tokenizer.json"])
-def test_embeddings_are_cached_by_weights_features_and_words(tmp_path, name):
+def test_the_digest_of_a_model_depends_on_weights_features_and_words(tmp_path, name):
     for each in ("weights.safetensors", "features/manifest.json", "vocabulary.json", "tokenizer.json"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).write_text(each)

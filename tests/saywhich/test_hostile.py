@@ -21,7 +21,7 @@ def folder(exported_model, tmp_path):
     return tmp_path / "out"
 
 
-def load_failing(folder) -> str:
+def load_failing_model(folder) -> str:
     """Load a model, which must fail, and return the one line of the error."""
     with pytest.raises(UserError) as caught:
         saywhich.load(folder)
@@ -48,10 +48,10 @@ def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
         ("unknown", 1),
     ],
 )
-def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
+def test_an_invalid_entry_of_a_manifest_is_named(folder, entry, value):
     path = folder / "features/manifest.json"
     manifest = json.loads(path.read_text())
-    del manifest["sha256"]  # it is written anew, as the last entry
+    del manifest["sha256"]  # the new digest is written as the last entry
     *parents, key = entry.split(".")
     inner = manifest
     for name in parents:
@@ -59,7 +59,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     inner[key] = value
     path.write_text(serialise_with_checksum(manifest))
     refresh_digests(folder, path)
-    assert load_failing(folder).startswith(f"{path}: {entry}")
+    assert load_failing_model(folder).startswith(f"{path}: {entry}")
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
     path = folder / "vocabulary.json"
     path.write_text(json.dumps({"words": ["a", "UNK"]}))
     refresh_digests(folder, path)
-    assert "the speaker's vocabulary has 8 words, and the files beside it have 2" in load_failing(folder)
+    assert "the speaker's vocabulary has 8 words, and the files beside it have 2" in load_failing_model(folder)
     with change_agents(folder) as agents:
         agents["speaker"]["kind"] = "DualEncoder"
-    assert "speaker is a DualEncoder, and must be one of Att2in" in load_failing(folder)
+    assert "speaker is a DualEncoder, and must be one of Att2in" in load_failing_model(folder)
 
 
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
@@ -104,7 +104,7 @@ def test_nan_and_infinity_are_refused_in_every_file_of_features(folder, name, nu
     ][f"features/{name}.safetensors"]
     manifest_path.write_text(serialise_with_checksum(manifest))
     refresh_digests(folder, manifest_path)
-    assert f"{path}: {first} contains NaN or a value that is infinite" in load_failing(folder)
+    assert f"{path}: {first} contains NaN or a value that is infinite" in load_failing_model(folder)
 
 
 def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
@@ -112,7 +112,7 @@ def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")
     index.write_text(serialise_with_checksum(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
-    assert "leads outside" in load_failing(folder)
+    assert "leads outside" in load_failing_model(folder)
     unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
     index.write_text(serialise_with_checksum(whole | {"files": unlisted}))
-    assert load_failing(folder).startswith(f"{index}: has no digest of vocabulary.json")
+    assert load_failing_model(folder).startswith(f"{index}: has no digest of vocabulary.json")

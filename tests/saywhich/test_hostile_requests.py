@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import http.client
 import json
 import threading
 from itertools import islice
@@ -62,8 +63,6 @@ def test_connections_that_never_complete_their_headers_delay_no_request(reposito
 
 
 def test_hostile_json_is_answered_with_a_short_line(server):
-    import http.client
-
     connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=600)
     faults = []
     for address, body in hostile.make_hostile_bodies():

@@ -107,7 +107,7 @@ def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
         model.find("a dog", names, top=-1)
 
 
-def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
+def test_the_candidate_with_the_largest_margin_is_chosen_with_among(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     captions = model.caption(names, samples=8, among=names, seed=3)
     plain = model.caption(names, samples=8, seed=3, temperature=0.3)
@@ -122,7 +122,7 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
     assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
 
 
-def test_where_no_other_photo_is_left_the_caption_most_similar_to_the_photo_is_taken(model, photos):
+def test_the_caption_most_similar_to_the_photo_is_chosen_where_no_distractor_is_left(model, photos):
     similar = model.caption(["a.jpg"], samples=8, score="similarity", seed=3)[0]
     plain = model.caption(["a.jpg"], samples=8, seed=3, temperature=0.3)[0]
     assert similar.text != plain.text
@@ -133,7 +133,7 @@ def test_where_no_other_photo_is_left_the_caption_most_similar_to_the_photo_is_t
     assert (caption.text, caption.of) == (similar.text, 1), "expected another photo of the call not to count"
 
 
-def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, photos):
+def test_the_score_similarity_chooses_the_caption_most_similar_to_the_photo(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     captions = model.caption(names, samples=8, score="similarity", seed=3)
     ranked = model.caption(names, samples=8, score="similarity", among=names, seed=3)

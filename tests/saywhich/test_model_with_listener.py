@@ -19,7 +19,7 @@ from saywhich.cli import main
 from saywhich.judging.judge_sources import open_judge
 from saywhich.model import make_batch
 
-pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="listeners need the extra hub")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="listeners need saywhich[hub]")
 ALPHA = 4.0
 
 
@@ -44,11 +44,11 @@ def embed(judge, paths):
     return torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in paths]))
 
 
-def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, clip, paths, capsys):
-    options = ["--model", folder, "--among", ".", "--listener", clip, "--samples", "4", "--jsonl", "said.jsonl"]
+def test_the_command_writes_the_caption_with_the_largest_margin_by_the_given_listener(folder, clip, paths, capsys):
+    options = ["--model", folder, "--among", ".", "--listener", clip, "--samples", "4", "--jsonl", "captions.jsonl"]
     for _ in range(2):  # embeddings are computed, then read from the cache
         assert main(["caption", *paths, *options]) == 0
-        rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in Path("captions.jsonl").read_text().splitlines()]
         judge = open_judge(clip)
         image_embeddings = embed(judge, paths)
         for i, row in enumerate(rows):
@@ -62,11 +62,11 @@ def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, 
 
 
 @pytest.mark.parametrize("among", [(), ("--among", ".")])
-def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listener(folder, clip, paths, capsys, among):
-    options = ["--model", folder, "--listener", clip, "--samples", "6", "--jsonl", "said.jsonl", *among]
+def test_the_command_writes_the_caption_that_is_most_similar_by_the_given_listener(folder, clip, paths, capsys, among):
+    options = ["--model", folder, "--listener", clip, "--samples", "6", "--jsonl", "captions.jsonl", *among]
     assert main(["caption", *paths, "--score", "similarity", *options]) == 0
     judge = open_judge(clip)
-    for vector, line in zip(embed(judge, paths), Path("said.jsonl").read_text().splitlines(), strict=True):
+    for vector, line in zip(embed(judge, paths), Path("captions.jsonl").read_text().splitlines(), strict=True):
         row = json.loads(line)
         scores = judge.encode_texts(row["candidates"]) @ vector
         assert scores[0] >= scores.max() - 1e-6
@@ -137,16 +137,17 @@ def test_scores_and_search_are_those_of_the_given_listener(folder, clip, paths):
     torch.testing.assert_close(torch.from_numpy(ranked.score(["a red ball"], paths)), scores)
     assert [each.index for each in ranked.find("a red ball", paths)] == scores[0].argsort(descending=True).tolist()
     assert ranked.caption([]) == []
+    assert ranked.score([], paths).shape == (0, len(paths))
 
 
 def test_a_photo_unlike_the_training_images_is_a_copy_of_itself(folder, clip, paths, monkeypatch):
     ranked = saywhich.load(folder, listener=clip)
     known = ranked.extract_features(paths)
-    monkeypatch.setattr(type(ranked.model.feature_extractor), "is_unlike", lambda *_: True)
+    monkeypatch.setattr(type(ranked.model.feature_extractor), "is_out_of_distribution", lambda *_: True)
     unlike = ranked.extract_features(paths)
     assert all(unlike.unlike)
     assert not any(known.unlike)
-    assert unlike.copies(known.contents).tolist() == torch.eye(3, dtype=torch.bool).tolist()
+    assert unlike.find_copies(known.contents).tolist() == torch.eye(3, dtype=torch.bool).tolist()
 
 
 def test_a_listener_without_photos_to_compare_with_is_refused(folder, clip, paths, capsys):

@@ -36,30 +36,25 @@ MARKUP = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def model_option(repository):
-    return ["--model", str(repository / "models/psst_multinomial")]
-
-
 @pytest.mark.parametrize("option", ["--csv", "--jsonl"])
 def test_an_older_table_stays_until_the_new_one_is_complete(photos, model_option, monkeypatch, option):
-    Path("said").write_text("old")
+    Path("captions").write_text("old")
     original, contents = Model.caption_features, []
 
     def interrupt(self, *arguments, **options):
-        contents.append(Path("said").read_text())
+        contents.append(Path("captions").read_text())
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Model, "caption_features", interrupt)
-    assert main(["caption", "a.jpg", option, "said", *model_option]) == 130
-    assert (contents, Path("said").read_text()) == (["old"], "old")
+    assert main(["caption", "a.jpg", option, "captions", *model_option]) == 130
+    assert (contents, Path("captions").read_text()) == (["old"], "old")
     assert [path.name for path in Path().glob(".*")] == []
     monkeypatch.setattr(Model, "caption_features", original)
-    assert main(["caption", "a.jpg", option, "said", *model_option]) == 0
-    assert "a.jpg" in Path("said").read_text()
+    assert main(["caption", "a.jpg", option, "captions", *model_option]) == 0
+    assert "a.jpg" in Path("captions").read_text()
 
 
-@pytest.mark.parametrize("output", ["full", ".", "a.jpg/said", "/proc/said"])
+@pytest.mark.parametrize("output", ["full", ".", "a.jpg/captions", "/proc/captions"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -85,7 +80,7 @@ INPUTS = ["c.json", "d.json", "--images", "."]
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["caption", "a.jpg", "--csv", "said", "--html", "../photos/said"],
+        ["caption", "a.jpg", "--csv", "captions", "--html", "../photos/captions"],
         ["caption", "a.jpg", "--csv", "../photos/a.jpg"],
         ["find", "a dog", "a.jpg", "--html", "a.jpg"],
         ["judge", "c.json", "--images", ".", "--references", "d.json", "--csv", "d.json"],
@@ -135,8 +130,8 @@ def test_no_table_replaces_a_photo_of_the_captioned_folder(photos, model_option,
 
 
 def test_a_photo_without_any_other_has_no_margin_in_json_lines(photos, model_option):
-    assert main(["caption", "a.jpg", "--among", "a.jpg", "--jsonl", "said.jsonl", *model_option]) == 0
-    found = parse_json(Path("said.jsonl").read_bytes(), "said.jsonl", "write standard JSON")
+    assert main(["caption", "a.jpg", "--among", "a.jpg", "--jsonl", "captions.jsonl", *model_option]) == 0
+    found = parse_json(Path("captions.jsonl").read_bytes(), "captions.jsonl", "write standard JSON")
     assert (found["rank"], found["of"], found["margin"]) == (1, 1, None)
 
 
@@ -173,15 +168,15 @@ def test_untrusted_names_are_one_line_each_and_no_formula(photos, model_option, 
     assert "\x1b" not in page
     assert "\u202e" not in page
     assert "caf%E9.png" in page
-    assert main(["caption", *HOSTILE, "--html", "../said.html", *model_option]) == 0
+    assert main(["caption", *HOSTILE, "--html", "../captions.html", *model_option]) == 0
     assert {line.split("\t")[0] for line in capsys.readouterr().out.splitlines()} == expected
-    assert {name for name, _ in read_sheet(Path("../said.html"))[1]} == expected
-    assert main(["caption", *HOSTILE, "--csv", "../said.csv", *model_option]) == 0
-    with open("../said.csv", newline="", encoding="utf-8") as table:
+    assert {name for name, _ in read_sheet(Path("../captions.html"))[1]} == expected
+    assert main(["caption", *HOSTILE, "--csv", "../captions.csv", *model_option]) == 0
+    with open("../captions.csv", newline="", encoding="utf-8") as table:
         names = [row["file"] for row in csv.DictReader(table)]
     assert names == ["'=1+1.png", HOSTILE[1], "caf\\xe9.png", "<b>&.png", "'@x.png"]
-    assert main(["caption", *HOSTILE, "--jsonl", "../said.jsonl", *model_option]) == 0
-    content = Path("../said.jsonl").read_bytes()
+    assert main(["caption", *HOSTILE, "--jsonl", "../captions.jsonl", *model_option]) == 0
+    content = Path("../captions.jsonl").read_bytes()
     assert content.isascii()
     assert [json.loads(line)["file"] for line in content.splitlines()] == list(HOSTILE)
 
@@ -223,13 +218,13 @@ def read_sheet(path):
 
 
 def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos, model_option):
-    options = ["--among", ".", "--samples", "4", "--jsonl", "said.jsonl", "--html", "said.html"]
+    options = ["--among", ".", "--samples", "4", "--jsonl", "captions.jsonl", "--html", "captions.html"]
     assert main(["caption", "a.jpg", "b.jpg", "c.jpg", *options, *model_option]) == 0
-    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
-    reader, pairs = read_sheet(Path("said.html"))
+    rows = [json.loads(line) for line in Path("captions.jsonl").read_text().splitlines()]
+    reader, pairs = read_sheet(Path("captions.html"))
     assert pairs == [(row["file"], row["caption"] or "(no words)") for row in rows]
     first = sum(row["rank"] == 1 for row in rows)
-    page = Path("said.html").read_text(encoding="utf-8")
+    page = Path("captions.html").read_text(encoding="utf-8")
     assert f": {first} of 3 photos rank first." in page
     for row in rows:
         assert f"{row['file']}</a> · {row['rank']}/3</p>" in page
@@ -245,8 +240,8 @@ def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos
 def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
     paint(tmp_path / "a.png", 0)
     entries = [make_sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
-    write_sheet(tmp_path / "said.html", entries)
-    reader, pairs = read_sheet(tmp_path / "said.html")
+    write_sheet(tmp_path / "captions.html", entries)
+    reader, pairs = read_sheet(tmp_path / "captions.html")
     assert [caption for _, caption in pairs] == [escape_line(text) for text in MARKUP]
     assert [text.strip("\n") for text in reader.texts["li"] if text.strip()] == [
         escape_line(f"{text}!") for text in MARKUP

@@ -89,11 +89,11 @@ def test_pragmatic_captions_use_the_nearest_photos(sharp_model, photos):
         sharp_model.caption(paths, pragmatic=1.0)
 
 
-def test_the_command_prints_pragmatic_captions(repository, model, photos):
+def test_the_command_writes_pragmatic_captions(repository, model, photos):
     paths = [str(photos / f"{name}.jpg") for name in "abc"]
-    options = ["--model", str(repository / "models/psst_multinomial"), "--among", ".", "--csv", "said.csv"]
+    options = ["--model", str(repository / "models/psst_multinomial"), "--among", ".", "--csv", "captions.csv"]
     assert main(["caption", *paths, *options, "--pragmatic", str(ALPHA), "--distractors", "2"]) == 0
-    with open("said.csv", encoding="utf-8") as file:
+    with open("captions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = model.caption(paths, among=paths, pragmatic=ALPHA, distractors=2)
     assert [(row["caption"], int(row["rank"]), int(row["of"])) for row in rows] == [
@@ -101,9 +101,9 @@ def test_the_command_prints_pragmatic_captions(repository, model, photos):
     ]
     more = ["--pragmatic", str(ALPHA), "--distractors", "2", "--posterior", "listener"]
     assert main(["caption", *paths, *options, *more]) == 0
-    with open("said.csv", encoding="utf-8") as file:
+    with open("captions.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = model.caption(paths, among=paths, pragmatic=ALPHA, distractors=2, posterior="listener")
     assert [row["caption"] for row in rows] == [each.text for each in found]
     assert main(["caption", *paths, *options, "--samples", "3", "--pragmatic", "1"]) == 0
-    assert Path("said.csv").read_text().count("\n") == 4
+    assert Path("captions.csv").read_text().count("\n") == 4

@@ -28,7 +28,7 @@ def trained_model(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def noise(photos, trained_model) -> Path:
-    """Write a training image and a photo unlike all training images into the working folder; return the latter."""
+    """Replace the three photos by a training image and a photo unlike all training images; return the latter."""
     for photo in photos.iterdir():
         photo.unlink()
     Image.open(trained_model.parents[1] / "images/3.png").save(photos / "a.png")
@@ -44,9 +44,9 @@ def test_captions_and_hits_of_unlike_photos_are_reported_on_stderr_and_in_json(n
     export_model(trained_model, tmp_path / "exported")
     for model in (trained_model, tmp_path / "exported"):
         option = ["--model", str(model)]
-        assert main(["caption", ".", "--jsonl", "said.jsonl", *option]) == 0
+        assert main(["caption", ".", "--jsonl", "captions.jsonl", *option]) == 0
         assert capsys.readouterr().err.startswith(NOTE)
-        content = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+        content = [json.loads(line) for line in Path("captions.jsonl").read_text().splitlines()]
         assert [(each["file"], each.get("unlike_training_images")) for each in content] == [
             ("a.png", None),
             ("noise.png", True),

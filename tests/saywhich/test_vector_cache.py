@@ -40,8 +40,8 @@ def make_vector(content: str, model: str) -> np.ndarray:
     return np.random.default_rng([*content.encode(), *model.encode()]).normal(size=SIZE).astype(np.float32)
 
 
-def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
-    """Return the number of encoded photos, the names of the photos found, and their vectors."""
+def search(photos: list[Path], model: str = MODEL) -> tuple[int, np.ndarray]:
+    """Return the number of encoded photos, and the vectors of all photos."""
 
     def encode_photos(paths):
         for begin in range(0, len(paths), 16):
@@ -50,14 +50,14 @@ def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.n
             yield part, contents, np.stack([make_vector(content, model) for content in contents])
 
     found = embed_with_cache(photos, model, SIZE, encode_photos)
-    assert len(found.files) == len(photos)
+    assert found.files == tuple(photos)
     assert found.contents == tuple(path.read_text() for path in photos)
-    return found.encoded, [path.name for path in found.files], found.vectors
+    return found.encoded, found.vectors
 
 
 def check(photos: list[Path], model: str = MODEL) -> int:
     """Compare the vectors of a search with the encoder's, and return the number of encoded photos."""
-    encoded_count, _, found = search(photos, model)
+    encoded_count, found = search(photos, model)
     np.testing.assert_array_equal(found, np.stack([make_vector(path.read_text(), model) for path in photos]))
     return encoded_count
 
@@ -111,12 +111,12 @@ def test_a_locked_full_or_shared_cache_is_reported_in_one_line(photos, cache_fol
         assert check(photos) == 60
     other.close()
     (line,) = read_lines()
-    assert "locked" in line
+    assert "(database is locked)" in line
     monkeypatch.setattr(vector_cache, "MAX_CACHE_BYTES", 6 * 4096)
     monkeypatch.setattr(vector_cache, "_make_room", lambda own: None)
     assert check(photos) == 30
     (line,) = read_lines()
-    assert "full" in line
+    assert "(database or disk is full)" in line
     cache_folder.chmod(0o770)
     assert check(photos) == 60
     (line,) = read_lines()
@@ -155,7 +155,7 @@ def test_the_cache_is_private_and_bounded(photos, cache_folder, monkeypatch):
     assert sum(path.stat().st_size for path in cache_folder.parent.rglob("*.sqlite")) <= size // 2
 
 
-def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
+def test_file_names_that_are_not_unicode_are_cached_and_removed_files_are_counted(tmp_path, photos):
     strange = Path(os.fsdecode(os.fsencode(tmp_path / "photos") + b"/\xff.jpg"))
     strange.write_text("strange")
     check([*photos, strange])
@@ -204,17 +204,17 @@ def test_a_cache_that_is_locked_when_captions_are_confirmed_is_skipped(cache_fol
     store.close()
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
-    assert "locked" in printed
+    assert "(database is locked)" in printed
 
 
-def test_removed_photos_are_forgotten_in_one_transaction(tmp_path):
+def test_removed_photos_are_deleted_from_the_cache_in_one_transaction(tmp_path):
     """Each transaction waits for the disk: 2,000 photos in as many transactions took two minutes."""
     store = VectorCache(MODEL, SIZE)
     names = [str(tmp_path / f"{number}.jpg") for number in range(20)]
-    store.add({name: ((1, 2, 3), ("content", np.ones(SIZE, np.float32))) for name in names})
+    store.add_photos({name: ((1, 2, 3), ("content", np.ones(SIZE, np.float32))) for name in names})
     statements = []
     store._connection.set_trace_callback(statements.append)
-    store.forget(names[:15])
+    store.remove_photos(names[:15])
     assert [each for each in statements if not each.startswith("DELETE")] == ["BEGIN IMMEDIATE", "COMMIT"]
     assert sorted(store.read_photos(names)) == sorted(names[15:])
     store.close()

@@ -22,7 +22,7 @@ from pipeline.runtime.extras import EXTRAS, explain_missing_extra
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-ACCELERATOR = "ruamel-yaml-clib"  # ruamel.yaml imports it where it is installed, and works without it
+YAML_EXTENSION = "ruamel-yaml-clib"  # ruamel.yaml imports it where it is installed, and works without it
 BASE = {"torch", "numpy", "numba", "PIL", "safetensors", "pydantic", "annotated_types", "ruamel", "jinja2", "tqdm"}
 # a program that runs a command without access to the packages of the extras and of the clone
 WITHOUT_EXTRAS = """
@@ -138,7 +138,7 @@ def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
             packages_by_requirement.setdefault(canonicalize_name(name), set()).add(package)
     for extra, packages in EXTRAS.items():
         for line in PROJECT["optional-dependencies"][extra]:
-            if (name := canonicalize_name(Requirement(line).name)) not in ("saywhich", ACCELERATOR):
+            if (name := canonicalize_name(Requirement(line).name)) not in ("saywhich", YAML_EXTENSION):
                 assert packages_by_requirement[name] & set(packages), f"{extra}: {line}"
 
 
@@ -160,7 +160,7 @@ def run_without_extras(unpacked_wheel: Path, *arguments: object) -> subprocess.C
 
 
 @pytest.mark.slow
-def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, exported_model, photos):
+def test_photos_are_captioned_and_retrieved_without_any_extra(unpacked_wheel, exported_model, photos):
     done = run_without_extras(
         unpacked_wheel, "caption", "--model", exported_model, photos / "a.jpg", "--among", photos, "--samples", 3
     )
@@ -187,15 +187,15 @@ def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported_mod
 def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exported_model, photos, tmp_path):
     """Neither the command nor its installation needs DVC, Snakemake or MLflow."""
     run = make_environment(wheel, "[judge]", tmp_path / "fresh")
-    (tmp_path / "said.json").write_text('{"a": "a dog", "b": "a red boat", "c": "the beach"}')
+    (tmp_path / "captions.json").write_text('{"a": "a dog", "b": "a red boat", "c": "the beach"}')
     arguments = (
-        tmp_path / "said.json",
+        tmp_path / "captions.json",
         "--images",
         photos,
         "--judge",
         exported_model,
         "--references",
-        tmp_path / "said.json",
+        tmp_path / "captions.json",
     )
     done = run("saywhich", "judge", *arguments, "--html", tmp_path / "judged.html", "--json", tmp_path / "judged.json")
     assert done.returncode == 0, done.stderr

@@ -42,26 +42,26 @@ class ArchiveSource(CardSource):
     url: Annotated[str, Field(pattern=r"^https?://")] = ""
     bytes: Count = 0
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = ""
-    where: Text = ""  # without a url: the publisher, and how to get the archive
+    instructions: Text = ""  # without a url: the publisher, and how to get the archive
     members: Text  # files of the archive: a folder and a pattern, train2014/*
-    to: RelativePath  # folder of these files, below the corpus's folder
+    folder: RelativePath  # folder of these files, below the corpus's folder
     files: Count  # number of these files
-    needed: Count = 0  # number of files that the splits use; 0: all
+    min_used_files: Count = 0  # number of files that the splits use; 0: all
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # largest share of files that may be missing
     unpacked: Count  # largest size on disk, in bytes
 
     @property
     def min_files(self) -> int:
         """Return the smallest number of files that is accepted."""
-        expected = self.needed or self.files
+        expected = self.min_used_files or self.files
         return expected - math.floor(round(expected * self.missing, 6))  # 0.29 × 100 is 28.999999999999996
 
     @model_validator(mode="after")
     def _check_archive(self) -> Self:
         if self.url and not (self.bytes and self.sha256):
             raise ValueError("an archive with a url needs bytes and sha256; without them, leave out the url")
-        if not self.url and not self.where:
-            raise ValueError("an archive without a url needs where")
+        if not self.url and not self.instructions:
+            raise ValueError("an archive without a url needs instructions")
         return self
 
 
@@ -69,14 +69,14 @@ class ManualSource(CardSource):
     """File that the user must download, because no link with a digest exists."""
 
     file: RelativePath
-    where: Text
+    instructions: Text
 
 
 class BrokenSource(CardEntry):
     """A source that is cited but no longer works, and its replacement."""
 
-    what: Text
-    instead: Text
+    description: Text
+    replacement: Text
 
 
 class DataCard(CardEntry):
@@ -87,11 +87,10 @@ class DataCard(CardEntry):
     images: Count
     captions: Count
     splits: dict[str, Count]
-    home: Text
     licence: Text
     citation: Text
     archives: tuple[ArchiveSource, ...] = Field(default=(), strict=False)
-    by_hand: tuple[ManualSource, ...] = Field(default=(), strict=False)
+    manual: tuple[ManualSource, ...] = Field(default=(), strict=False)
     broken: tuple[BrokenSource, ...] = Field(default=(), strict=False)
 
 

@@ -29,7 +29,7 @@ class DialogBatches(Batches):
     def read(
         self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
     ) -> DialogBatch:
-        """Read all rounds about images `rows` (b,).
+        """Read all rounds about images `rows` (D,).
 
         `store_rows`, `captions` and `masked` are not used: no image is mirrored, because a mirror image swaps left and
         right.
@@ -61,7 +61,7 @@ def _read_rounds(
     def to_int64(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.astype(np.int64))
 
-    rounds = DialogQuestions(
+    questions = DialogQuestions(
         questions=to_int64(dialogs.questions[rows]).flatten(0, 1),
         history=to_int64(dialogs.history(rows)),
         options=to_int64(options.reshape(len(rows) * rounds_per_dialog, -1)),
@@ -76,5 +76,5 @@ def _read_rounds(
         captions=to_int64(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,
-        rounds=rounds,
+        questions=questions,
     )

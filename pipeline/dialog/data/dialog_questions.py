@@ -29,13 +29,13 @@ class DialogQuestions:
 class DialogBatch(Batch):
     """Batch of N questions with their images; its captions are the human answers."""
 
-    rounds: DialogQuestions
+    questions: DialogQuestions
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(super().to(device), rounds=replace(self.rounds, **move_tensors(self.rounds, device)))
+        return replace(super().to(device), questions=replace(self.questions, **move_tensors(self.questions, device)))
 
 
 def get_questions(batch: Batch) -> DialogQuestions:
     """Return the questions of a batch, which must be a `DialogBatch`."""
     assert isinstance(batch, DialogBatch), f"expected a DialogBatch, found a {type(batch).__name__}"
-    return batch.rounds
+    return batch.questions

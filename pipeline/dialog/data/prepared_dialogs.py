@@ -34,7 +34,7 @@ def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Di
     """Write rounds.parquet, one row per round, and answers.parquet into the folder `out`.
 
     Answers with equal tokens, after truncation and with UNK for unknown words, are merged, since no model can
-    distinguish them. Otherwise, training would reject answers that equal the human answer.
+    distinguish them. Otherwise, an answer that equals the human answer would be a negative in training.
     """
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
@@ -121,7 +121,7 @@ class PreparedDialogs:
         return np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
 
     def history(self, images: np.ndarray) -> np.ndarray:
-        """Return the history items, (n, R, L) int32: the caption, then each question with its answer.
+        """Return the history items, (D, R, L) int32: the caption, then each question with its answer.
 
         Item r is new in round r, so the history of round r consists of the items 0 … r.
         """

@@ -18,6 +18,7 @@ from pipeline.dialog.drawn.dialog_words import (
     NUMBERS,
     PATTERN_NOUNS,
     SIZE_ANSWERS,
+    add_article,
     choose_noun,
     choose_pose_verb,
     choose_pronoun,
@@ -27,7 +28,6 @@ from pipeline.dialog.drawn.dialog_words import (
     name_depth,
     name_garment,
     name_side,
-    with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, name_atmosphere, pick, relation_holds
@@ -287,10 +287,10 @@ def _make_noun_phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) ->
     name = choose_noun(thing)
     if coloured and has_garment(thing):
         worn = f"{_spell_colour(thing, grey)} {name_garment(thing)}"
-        name = f"{name} in {with_article(worn) if thing.count == 1 else worn}"
+        name = f"{name} in {add_article(worn) if thing.count == 1 else worn}"
     elif coloured:
         name = f"{_spell_colour(thing, grey)} {name}"
-    return with_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
+    return add_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
 
 
 def _spell_colour(thing: Thing, grey: bool) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 
 from pipeline.dialog.drawn.questioner import DialogRound
 
-OPTIONS, SIMILAR, POPULAR = 100, 50, 30
+OPTIONS = 100  # number of candidates of a question
+PLAUSIBLE, POPULAR = 50, 30  # maximum numbers of plausible answers, including rivals, and of popular answers
 SYNONYMS = 4  # maximum number of true candidates besides the human answer
 POOL_DIALOGS = 600  # number of dialogs from which candidates are drawn
 LEADING_WORDS = 3  # words at the beginning of a question that are compared by position
@@ -68,7 +69,7 @@ class CandidatePool:
                     candidates[text] = None
 
         plausible = self.list_plausible(question)
-        add(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
+        add(plausible[i] for i in rng.permutation(len(plausible))[: PLAUSIBLE - len(rivals)])
         add(self._popular)
         while len(candidates) < OPTIONS:
             add([self._all_answers[int(rng.random() * len(self._all_answers))]])
@@ -76,13 +77,13 @@ class CandidatePool:
         return options, options.index(truth)
 
     def _list_plausible(self, question: str) -> list[str]:
-        """Return answers to the most similar questions, with repetitions: at most 2 · SIMILAR."""
+        """Return answers to the most similar questions, with repetitions: at most 2 · PLAUSIBLE."""
         vector, answers = self._compute_vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
             answers += self._answers[self._questions[i]]
-            if len(answers) >= 2 * SIMILAR:
+            if len(answers) >= 2 * PLAUSIBLE:
                 break
-        return answers[: 2 * SIMILAR]
+        return answers[: 2 * PLAUSIBLE]
 
     def _compute_vector(self, question: str) -> np.ndarray:
         """Return the idf of the question's words; the first LEADING_WORDS words have separate entries by position.

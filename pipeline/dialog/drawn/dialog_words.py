@@ -138,7 +138,7 @@ def form_plural(category: str) -> str:
     return w.NOUNS[category][0].plural
 
 
-def with_article(words: str) -> str:
+def add_article(words: str) -> str:
     """Put the indefinite article before `words`."""
     return f"{choose_article(words)} {words}"
 

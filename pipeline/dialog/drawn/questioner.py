@@ -21,6 +21,7 @@ from pipeline.dialog.drawn.dialog_words import (
     SCENERY,
     THING_QUESTIONS,
     UNANSWERABLE,
+    add_article,
     choose_noun,
     choose_pose_verb,
     choose_pronoun,
@@ -28,7 +29,6 @@ from pipeline.dialog.drawn.dialog_words import (
     form_plural,
     has_garment,
     name_garment,
-    with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import SceneCaption
@@ -47,11 +47,11 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-# relative probability of each kind of question; yes-no questions about attributes are rare, since
-# their answers are easily guessed
+# relative probability of each kind of question; yes-no questions about attributes are rare, since their answers are
+# easily guessed
 THING_KINDS = {
     **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
-    **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
+    **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "unanswerable": 0.05},
 }
 SCENE_KINDS = {
     **{"exist": 1.0, "exist_kind": 0.4, "else": 2.0, "total": 0.2, "weather": 0.3, "is_weather": 0.05, "light": 0.05},
@@ -109,9 +109,9 @@ class DialogState:
     def ask(self) -> SceneQuestion:
         """Return the next question, which repeats no question and rarely asks for a known fact.
 
-        Questions of the kinds look, near, relation, total, scenery, outdoors, is_setting and is_weather may ask for a
-        known fact. A colour named as "grey" does not count as known. Raises RuntimeError where no question applies in
-        1,000 proposals.
+        Questions of the kinds look, near, total, scenery, outdoors and is_weather may ask for a fact that the caption
+        states. Of an answer, only the asked attribute of a thing and newly named things with their colours count as
+        known. A colour named as "grey" does not. Raises RuntimeError where no question applies in 1,000 proposals.
         """
         for _ in range(1000):
             question = self._propose()
@@ -200,7 +200,7 @@ class DialogState:
             asked = pick(rng, tuple(RELATIONS))
             if (asked, i) in self.stated:
                 return None
-        elif kind == "blind":
+        elif kind == "unanswerable":
             if category.kind not in UNANSWERABLE:
                 return None
             kind = pick(rng, UNANSWERABLE[category.kind])
@@ -262,6 +262,6 @@ class DialogState:
             asked = pick(rng, tuple(SCENERY))
             wording = SCENERY[asked]
         plural_noun = form_plural(asked) if kind == "exist" else ""
-        a_asked = with_article(asked) if kind == "exist" else ""
+        a_asked = add_article(asked) if kind == "exist" else ""
         text = pick(rng, SCENE_QUESTIONS[kind]).format(asked=wording or asked, a_asked=a_asked, plural=plural_noun)
         return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

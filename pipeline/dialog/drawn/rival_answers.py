@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer
 from pipeline.worlds.scenes.scene_facts import Scene, make_generator
 
-RIVALS = 30
+RIVALS = 30  # maximum number of rivals of a question
 ANSWERS = 90  # answers from which rivals are drawn
 STREAM = 14  # random stream of these answers
 

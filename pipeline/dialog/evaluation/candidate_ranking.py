@@ -17,7 +17,7 @@ def compute_candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
     A candidate `truth` with the score NaN ranks last. Another candidate with the score NaN ranks before `truth`.
     """
     truth_scores = scores.gather(1, truth.unsqueeze(1))
-    return torch.where(truth_scores.isnan().squeeze(1), scores.shape[1], (~(scores < truth_scores)).sum(1))
+    return (~(scores < truth_scores)).sum(1)  # a comparison with NaN is False
 
 
 def compute_ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ def compute_ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     discount = 1 / torch.log2(positions + 2.0)
     top_discount = discount * (positions < (relevance > 0).sum(1, keepdim=True))
     ordered, order = scores.sort(dim=1, descending=True, stable=True)
-    # ranks of equal score share their mean discount
+    # candidates of equal score share the mean discount of their ranks
     first = torch.cat([torch.ones_like(ordered[:, :1], dtype=torch.bool), ordered[:, 1:] != ordered[:, :-1]], 1)
     group = first.long().cumsum(1) - 1
     sums = torch.zeros_like(top_discount).scatter_add_(1, group, top_discount)

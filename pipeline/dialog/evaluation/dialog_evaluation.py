@@ -102,7 +102,7 @@ class DialogEvaluation:
             }
 
         results: dict[str, Any] = {"images": len(rows), **measure_ranking("rank")}
-        results["ranking_per_word"] = summarise_ranking(compute_candidate_ranks(scores["words"], truth))
+        results["ranking_per_word"] = summarise_ranking(compute_candidate_ranks(scores["per_word"], truth))
         results["judges"] = {
             name: measure_ranking(f"rank_{name}") | _measure_human_preference(scores[f"gain_{name}"])
             for name in self.judges
@@ -184,7 +184,7 @@ class DialogEvaluation:
         """
         rounds, likelihoods = get_questions(batch), compute_candidate_likelihoods(speaker, batch)
         yield "rank", likelihoods
-        yield "words", likelihoods / make_caption_mask(rounds.answers).sum(1)[rounds.options]
+        yield "per_word", likelihoods / make_caption_mask(rounds.answers).sum(1)[rounds.options]
         if isinstance(speaker, DialogDecoder) and (
             shares := speaker.encoder.compute_attention_shares(batch, speaker.word)
         ):

@@ -129,7 +129,7 @@ def gan1(
     """Build alternating training in which the discriminator minimises log(1 + exp(generated − human))."""
     initialise_encoder(agents, encoder)
     channel = _make_gumbel(objective, temperature)
-    listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
+    listener_term = Term("matching", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
     return discriminator_guided(agents, alpha, _make_pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
@@ -143,7 +143,7 @@ def gan2(
     """Build alternating training in which the generated answer is a further negative of the discriminator."""
     initialise_encoder(agents, encoder)
     channel = _make_gumbel(objective, temperature)
-    listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
+    listener_term = Term("matching", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
     return discriminator_guided(agents, alpha, _make_pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 

@@ -39,8 +39,9 @@ def read_visdial(
 
     Without a `val` file, the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
     of `caption_corpus`, matched by id; without it, they have only the dialog's caption. Relevance has the format of
-    visdial_1.0_val_dense_annotations.json, for all rounds or only some. Raises UserError for a malformed
-    file, with the dialog and the round.
+    visdial_1.0_val_dense_annotations.json, for all rounds or only some. Raises UserError for a missing or
+    malformed file, with the position of the fault. Raises UserError, too, for relevance of a split without dialogs, too
+    few dialogs to hold out, and an image that `caption_corpus` lacks.
     """
     reader = _Reader(expected)
     if unmatched := next((split for split in relevance if split not in files), None):
@@ -201,7 +202,7 @@ class _Reader:
             raise UserError(
                 f"{file}: the file of relevance annotations is missing; correct its path, or leave it out"
             ) from None
-        except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
             raise UserError(

@@ -35,7 +35,7 @@ VISDIAL = CorpusFormat(
     "{split}_relevance, or {data: visdial_data.h5, params: visdial_params.json}, optionally captions",
     _accepts,
     _read,
-    own_words=lambda source: "params" in source.files,
+    has_vocabulary=lambda source: "params" in source.files,
     may_miss_images=False,
     may_be_corrupt=False,
 )

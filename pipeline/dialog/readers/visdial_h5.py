@@ -44,8 +44,8 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     are counted from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the bases at which the indexed
     option is the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not
     change. The last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not
-    opened. Raises UserError for a malformed file. For a wrong human answer or a repeated image, the error names the
-    dialog.
+    opened. Raises UserError for a missing or malformed file, and for too few dialogs of train. For a wrong human answer
+    or a repeated image, the error names the dialog.
     """
     import h5py
 
@@ -104,7 +104,7 @@ def _list_splits(file: Mapping[str, Any]) -> list[str]:
 def _read_vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     """Read the vocabulary `itow` or `ind2word`, {"1": word, …}.
 
-    Raises UserError unless the words are distinct and the last word is UNK.
+    Raises UserError unless the ids are 1 … V, the words are distinct, and the last word is UNK.
     """
     key = "itow" if "itow" in data else "ind2word"
     words = data.get(key)
@@ -137,7 +137,8 @@ def _read_split(file: h5py.File, name: str, images: list[str], vocabulary_size: 
     captions, answer_list = read_array("cap", 2), read_array("opt_list", 2)
     if len(images) != len(questions):
         raise UserError(
-            f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}; {REMEDY}"
+            f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name} or "
+            f"unique_img_{name}; {REMEDY}"
         )
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", answer_list)):
         if tokens.min() < 0 or tokens.max() > vocabulary_size:
@@ -225,10 +226,21 @@ def _mask_wrong_rounds(
 def _find_first_wrong_round(
     options: np.ndarray, truth: np.ndarray, answer_list: np.ndarray, answers: np.ndarray
 ) -> tuple[int, int] | None:
-    """Return dialog and round, from 0, of the first wrong round at the more probable base; None if all are right."""
-    base = int(truth.max() >= options.shape[2] or options.max() >= len(answer_list))
-    options, truth = np.clip(options - base, 0, len(answer_list) - 1), np.clip(truth - base, 0, options.shape[2] - 1)
-    positions = np.argwhere(_mask_wrong_rounds(options, truth, answer_list, answers))
+    """Return dialog and round, from 0, of the first wrong round; None if all are right.
+
+    Options and truth each count from 0 or 1; the pair of bases with the fewest wrong rounds counts.
+    """
+    masks = [
+        _mask_wrong_rounds(
+            np.clip(options - option_base, 0, len(answer_list) - 1),
+            np.clip(truth - truth_base, 0, options.shape[2] - 1),
+            answer_list,
+            answers,
+        )
+        for option_base in (0, 1)
+        for truth_base in (0, 1)
+    ]
+    positions = np.argwhere(min(masks, key=np.count_nonzero))
     return (int(positions[0, 0]), int(positions[0, 1])) if len(positions) else None
 
 

@@ -14,9 +14,10 @@ from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice
+from pipeline.evaluation.judge_names import ADAPTED, OWN
 
 MRR = ("ranking", "MRR")  # mean reciprocal rank of candidate answers
-METHOD_JUDGES = ("own", "adapted")  # names of judges that each method has
+METHOD_JUDGES = (OWN, ADAPTED)  # names of judges that each method has
 SEED = re.compile(r"(.+)_(\d+)")  # d_mle_2 is d_mle with another seed
 
 
@@ -42,7 +43,7 @@ class Ranker:
 
 
 @dataclass(frozen=True)
-class MrrDifference:
+class RankerDifference:
     """Difference in MRR or in the share of true answers, averaged over seeds.
 
     `low` and `high` bound the central 95 % over resampled dialogs.
@@ -88,7 +89,7 @@ def collect_discriminators(results: Results, choices: Sequence[Choice]) -> dict[
     for choice in choices:
         if choice.point and choice.method.startswith("gan"):
             runs = [
-                _select_ranking(run, ("judges", "own"), get_adversary_name(choice.method)) for run in choice.point.runs
+                _select_ranking(run, ("judges", OWN), get_adversary_name(choice.method)) for run in choice.point.runs
             ]
             runs_by_name[get_adversary_name(choice.method)] = [(run, "rank_own") for run in runs]
     return {
@@ -131,9 +132,9 @@ def compute_dialog_means(run: Run, column: str, transform: Callable[[np.ndarray]
     return transform(values[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
-def compute_mrr_difference(
+def compute_ranker_difference(
     minuend: Sequence[np.ndarray | None], subtrahend: Sequence[np.ndarray | None]
-) -> MrrDifference | None:
+) -> RankerDifference | None:
     """Return the mean of `minuend` − `subtrahend`, each with one array (D,) over dialogs per seed.
 
     A single seed is paired with every seed of the other ranker. Return None if a seed lacks its values, so that no
@@ -151,11 +152,13 @@ def compute_mrr_difference(
     resamples = draw_resamples(len(gain))
     low, high = compute_interval(resamples @ gain / len(gain))
     by_seed = tuple(float((a - b).mean()) for a, b in zip(first, second, strict=True))
-    return MrrDifference(float(gain.mean()), low, high, by_seed)
+    return RankerDifference(float(gain.mean()), low, high, by_seed)
 
 
-def get_known_difference(rankers: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
+def get_known_difference(rankers: Mapping[str, Ranker], name: str, other: str) -> RankerDifference | None:
     """Return the MRR of ranker `name` minus the MRR of ranker `other`; None if one of them is unknown."""
     if not {name, other} <= rankers.keys():
         return None
-    return compute_mrr_difference(rankers[name].compute_reciprocal_ranks(), rankers[other].compute_reciprocal_ranks())
+    return compute_ranker_difference(
+        rankers[name].compute_reciprocal_ranks(), rankers[other].compute_reciprocal_ranks()
+    )

@@ -1,4 +1,4 @@
-"""Tables of visual dialog: counterparts of Tables 1 to 4 of Lu et al. 2017 with the reported numbers, and others.
+"""Tables of visual dialog: counterparts of the tables of Lu et al. 2017 with the reported numbers, and others.
 
 The other tables have claims, MRR by type of reference and of question, and the truth and diversity of answers.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pipeline.analysis.results import MISSING, Point, Results, Run
 from pipeline.analysis.selection import Choice
 from pipeline.dialog.report.dialog_ranking import (
-    MrrDifference,
     Ranker,
+    RankerDifference,
     collect_discriminators,
     collect_generators,
-    compute_mrr_difference,
+    compute_ranker_difference,
     get_adversary_name,
     get_known_difference,
 )
@@ -157,7 +157,9 @@ def _build_answer_table(choices: Sequence[Choice], rankers: Mapping[str, Ranker]
         if not {point.method, control} <= rankers.keys():
             return MISSING
         return _format_difference(
-            compute_mrr_difference(rankers[point.method].compute_true_shares(), rankers[control].compute_true_shares())
+            compute_ranker_difference(
+                rankers[point.method].compute_true_shares(), rankers[control].compute_true_shares()
+            )
         )
 
     columns = [
@@ -214,7 +216,7 @@ INTERVALS = (
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 
 
-def _format_difference(difference: MrrDifference | None) -> str:
+def _format_difference(difference: RankerDifference | None) -> str:
     if difference is None:
         return MISSING
     return (

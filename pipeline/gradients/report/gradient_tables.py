@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 HINGE = "hinge"
 CLAIM = "the claim: 1 − ρ"
 SYMBOLS = {"rho": "ρ", "temperature": "τ"}
-AS_LONG = "as long as the true gradient"
-ENDS = ((0, 1), (0, 1))  # values that both axes of a panel always include
+EQUAL_LENGTH_LABEL = "as long as the true gradient"
+AXIS_INCLUDES = ((0, 1), (0, 1))  # values that both axes of a panel always include
 MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 
 
@@ -175,7 +175,16 @@ def build_plane_panels(results: GradientResults) -> list[PlotPanel]:
         series = tuple(PlotSeries(name, styles[name], tuple(line)) for name, line in points.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(
-            PlotPanel(f"k{samples}", title, x_label, y_label, series, band=(1, 1), band_label=AS_LONG, includes=ENDS)
+            PlotPanel(
+                f"k{samples}",
+                title,
+                x_label,
+                y_label,
+                series,
+                band=(1, 1),
+                band_label=EQUAL_LENGTH_LABEL,
+                includes=AXIS_INCLUDES,
+            )
         )
     return panels
 
@@ -198,7 +207,9 @@ def build_claim_panels(results: GradientResults) -> list[PlotPanel]:
             points = [PlotPoint(rho, multiple, f"{label}, {key} × {multiple:.2f}") for rho, multiple, label in values]
             series.append(PlotSeries(name, styles[name], tuple(points)))
         panels.append(
-            PlotPanel(key, key.capitalize(), x_label, y_label, tuple(series), subtitle, band=(1, 1), includes=ENDS)
+            PlotPanel(
+                key, key.capitalize(), x_label, y_label, tuple(series), subtitle, band=(1, 1), includes=AXIS_INCLUDES
+            )
         )
     return panels
 

@@ -16,7 +16,7 @@ from pipeline.report.report_section import ReportSection, SectionContent
 
 def build_gradients_section(content: ReportContent) -> SectionContent:
     """Return tables and figures of each estimator's accuracy and of the effect of ρ, if estimators were measured."""
-    if (path := content.input("gradients")) is None:
+    if (path := content.find_input("gradients")) is None:
         return SectionContent()
     results = read_gradients(path)
     panels = {"plane": build_plane_panels(results), "claim": build_claim_panels(results)}
@@ -25,7 +25,7 @@ def build_gradients_section(content: ReportContent) -> SectionContent:
 
 GRADIENTS = ReportSection(
     "gradients",
-    "How a gradient crosses the channel",
+    "Accuracy of gradient estimators",
     build_gradients_section,
     label="Estimators",
     template=Path(__file__).parent / "template" / "gradients.html",

@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, choose_estimator_styles
+from pipeline.gradients.report.gradient_tables import (
+    AXIS_INCLUDES,
+    EQUAL_LENGTH_LABEL,
+    SYMBOLS,
+    choose_estimator_styles,
+)
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
@@ -52,7 +57,15 @@ def build_trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
             series.append(PlotSeries(estimator, styles[estimator], tuple(points)))
         lines = tuple(series)
         return PlotPanel(
-            name, title, x_label, y_label, lines, band=(1, 1), band_label=AS_LONG, includes=ENDS, logarithmic=True
+            name,
+            title,
+            x_label,
+            y_label,
+            lines,
+            band=(1, 1),
+            band_label=EQUAL_LENGTH_LABEL,
+            includes=AXIS_INCLUDES,
+            logarithmic=True,
         )
 
     bias, noise = "← less bias: |mean − reference| / |reference|", "← less noise: deviation of a step / |reference|"

@@ -1,4 +1,4 @@
-"""Fast forms of networks and random numbers, all but `shared_weight` for the CPU alone.
+"""Fast forms of networks and random numbers for the CPU; `shared_weight` also runs on a GPU.
 
 Tests compare each form with the plain computation.
 """

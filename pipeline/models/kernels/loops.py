@@ -1,6 +1,6 @@
 """Loops compiled by numba: the element-wise parts of Att2in2, the GRU, the LSTM and the output layer's gradient.
 
-PyTorch computes the matrix products between them. models/att2in.py computes Att2in2 in plain PyTorch.
+PyTorch computes the matrix products between them. pipeline/models/att2in.py computes Att2in2 in plain PyTorch.
 `rows` holds the index of a call's first caption and the index after its last caption. All captions of one image belong
 to one call, so calls may run in parallel. The compiler vectorises only loops over few arrays, so some functions compute
 one row in several loops. Constants have the arrays' precision; a Python number would promote single precision to

@@ -10,7 +10,7 @@ from pipeline.report.result_tables import build_cross_play_table
 
 def build_cross_play(content: ReportContent) -> SectionContent:
     """Return the table of cross-play, or no content without its file."""
-    path = content.input("crossed")
+    path = content.find_input("crossed")
     return (
         SectionContent([build_cross_play_table(read_results_json(path))], sources=[path]) if path else SectionContent()
     )
@@ -23,5 +23,5 @@ CROSS_PLAY = ReportSection(
     explanation="A stronger colour means a higher recall. A column with one strong row belongs to a listener whose "
     "recall is high with one speaker only.",
     summary="The table",
-    within="judges",
+    parent="judges",
 )

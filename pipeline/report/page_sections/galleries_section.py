@@ -13,4 +13,4 @@ def build_galleries(content: ReportContent) -> SectionContent:
     return SectionContent([table] if table else [], shown=True)
 
 
-GALLERIES = ReportSection("galleries", "", build_galleries, summary="In smaller galleries", within="judges")
+GALLERIES = ReportSection("galleries", "", build_galleries, summary="In smaller galleries", parent="judges")

@@ -24,7 +24,7 @@ def build_headline(content: ReportContent) -> SectionContent:
     last = next((panel for panel in panels if panel.name == results.first_and_last_judge[-1]), panels[0])
     chart = replace(last, title=f"By the {last.title.lower()}")
     return SectionContent(
-        files={"pairs.png": draw_pairs_png(content.shared) if content.shared else None},
+        files={"pairs.png": draw_pairs_png(content.shared_captions) if content.shared_captions else None},
         values={
             "large": [(chart, draw_labelled_svg(chart, name, size), size, name) for name, size in SIZES.items()],
             "summary": build_headline_table(results, content.choices),

@@ -18,7 +18,7 @@ def build_results(content: ReportContent) -> SectionContent:
     return SectionContent(
         [build_results_table(results, choices, TEXT, samples), build_results_table(results, choices, "image_to_text")],
         files={
-            "table.md": format_markdown(compact, content.rule, content.failed),
+            "table.md": format_markdown(compact, content.rule, content.training_failures),
             "photos.txt": format_photo_summary(content),
         },
     )

@@ -1,8 +1,8 @@
-// The page shows one round after the other. The browser keeps answers until the end, so a rater can close the page and continue.
+// The page shows one round after the other. The browser stores the answers, so a rater can close the page and continue.
 "use strict";
 const content = JSON.parse(document.getElementById("content").textContent);
 const element = (id) => document.getElementById(id);
-const rounds = [...content.qualification, ...content.rounds], practice = content.qualification.length;
+const rounds = [...content.qualification, ...content.rounds], qualificationCount = content.qualification.length;
 const retrieval = content.task === "retrieval";
 const buttons = [...document.querySelectorAll("#options button")];
 let rater = "", answers = [], startTime = 0;
@@ -29,9 +29,9 @@ function makeImage(name, alt) {
 
 function showNextRound() {
   const n = answers.length;
-  if (n === rounds.length || (n === practice && !hasPassed())) return showEnd();
+  if (n === rounds.length || (n === qualificationCount && !hasPassed())) return showEnd();
   const round = rounds[n];
-  element("progress").textContent = n < practice ? `Practice ${n + 1} of ${practice}` : `${n - practice + 1} of ${content.rounds.length}`;
+  element("progress").textContent = n < qualificationCount ? `Qualification round ${n + 1} of ${qualificationCount}` : `${n - qualificationCount + 1} of ${content.rounds.length}`;
   element("asked").textContent = retrieval ? round.asked || "(no words)" : "Which caption is better written?";
   element("about").hidden = retrieval;
   if (!retrieval) element("about").src = `images/${round.asked}`;
@@ -55,7 +55,7 @@ function choose(side) {
 
 async function showEnd() {
   const complete = answers.length === rounds.length, lines = answers.map((answer) => JSON.stringify(answer) + "\n").join("");
-  element("thanks").textContent = complete ? "Thank you! That was all." : "Thank you. The practice had too many wrong answers to go on.";
+  element("thanks").textContent = complete ? "Thank you! That was all." : "Thank you. The qualification rounds had too many wrong answers to go on.";
   element("code").textContent = complete ? content.codes.complete : content.codes.screened;
   element("answers").value = lines;
   element("save").href = URL.createObjectURL(new Blob([lines], { type: "application/jsonl" }));

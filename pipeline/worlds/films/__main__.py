@@ -14,7 +14,7 @@ from pipeline.runtime.files import atomic_path
 from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.sample_films import sample_film
-from pipeline.worlds.scenes.dataset_files import MAX_IMAGES, SEEDS
+from pipeline.worlds.scenes.scene_world import MAX_IMAGES, SEEDS
 
 GAP, LINE = 10, 18  # pixels between rows, and height of a caption in pixels
 FRAMES = 8  # frames of a film

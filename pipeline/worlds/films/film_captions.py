@@ -54,15 +54,13 @@ class FilmAnnotator(NamedTuple):
 
     def verb(self, i: int, numbers: Sequence[int], form: Callable[[str], str]) -> Phrase:
         """Return the events `numbers` of actor `i` as verbs in the form `form`, joined in their order."""
-        events, thing = self.film.events[i], self.film.scene.things[i]
+        events = self.film.events[i]
         texts = [_pick_event_text(self.film, i, n, self.rng, alone=n == numbers[0]) for n in numbers]
         claims = [SceneClaim("event", events[n].kind, i) for n in numbers]
         for n, text in zip(numbers, texts, strict=True):
             if "{" in text.replace("{v}", ""):  # a gap other than the verb's names a side
                 claims.append(SceneClaim("side", events[n].side, i))
-        parts = [
-            form(_fill_gaps(text, events[n], thing.category, self.rng)) for n, text in zip(numbers, texts, strict=True)
-        ]
+        parts = [form(_fill_gaps(text, events[n], self.rng)) for n, text in zip(numbers, texts, strict=True)]
         if len(parts) == 1:
             return Phrase(parts[0], tuple(claims))
         conjunctions = [" and then ", " and then ", ", then ", " and "]
@@ -70,7 +68,7 @@ class FilmAnnotator(NamedTuple):
             conjunctions.append(" before ")
         last = pick(self.rng, conjunctions)
         if last == " before ":
-            parts[-1] = w.form_participle(_fill_gaps(texts[-1], events[numbers[-1]], thing.category, self.rng))
+            parts[-1] = w.form_participle(_fill_gaps(texts[-1], events[numbers[-1]], self.rng))
         claims += [SceneClaim("then", f"{events[a].kind} {events[b].kind}", i) for a, b in pairwise(numbers)]
         return Phrase(", ".join(parts[:-1]) + last + parts[-1], tuple(claims))
 
@@ -272,6 +270,6 @@ def _pick_event_text(film: Film, i: int, n: int, rng: np.random.Generator, alone
     return pick(rng, texts.get(event.kind) or w.ACT_WORDS.get(f"{category}:{event.kind}") or w.ACT_WORDS[event.kind])
 
 
-def _fill_gaps(text: str, event: Event, category: str, rng: np.random.Generator) -> str:
+def _fill_gaps(text: str, event: Event, rng: np.random.Generator) -> str:
     verb = pick(rng, w.GAIT_VERBS[event.gait]) if event.gait else ""
     return text.replace("{v}", verb).replace("{side}", event.side).replace("{other}", OPPOSITE.get(event.side, ""))

@@ -1,9 +1,9 @@
 """Truth of captions' claims in films: events, their actors, their order, stories, and claims about the scene.
 
 The lexicon consists of the annotators' phrases (film_words.py, film_captions.py), and the longest phrase counts. The
-subject of an event is the noun before it. "Then" and "before" between two events claim their order. "After" at the
-beginning claims the order of the first two events. A story has no subject: "follows" does not claim which actor is
-behind. Claims about poses and relations of things are left out, since both change during a film.
+subject of an event is the last noun before its phrase. "Then" and "before" between two events claim their order.
+"After" at the beginning claims the order of the first two events. A story has no subject: "follows" does not claim
+which actor is behind. Claims about poses and relations of things are left out, since both change during a film.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class CastMember:
 
 
 @dataclass(frozen=True)
-class UntimedFilm:
+class FilmPlan:
     """Film without times of its events."""
 
     members: tuple[CastMember, ...]
@@ -84,7 +84,7 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
         horizon, shore = sample_horizon_and_shore(rng, setting, "boat" in names)
         members = _sample_members(rng, names, setting, horizon, shore, joint=kind == "joint")
         story = pick(rng, JOINT) if kind == "joint" else kind
-        untimed_film = UntimedFilm(members, story, pick(rng, ORDERS) if story == "both" else "")
+        untimed_film = FilmPlan(members, story, pick(rng, ORDERS) if story == "both" else "")
         varied_facts = _draw_varied_facts(rng, untimed_film, setting)
         if not varied_facts:
             continue
@@ -141,7 +141,7 @@ def _sample_members(
     return tuple(members)
 
 
-def _draw_varied_facts(rng: np.random.Generator, film: UntimedFilm, setting: str) -> list[VariedFact]:
+def _draw_varied_facts(rng: np.random.Generator, film: FilmPlan, setting: str) -> list[VariedFact]:
     """Draw two facts that vary, at most one of them a colour, with eight or nine combinations of their values.
 
     Return [] for the same fact twice, for two colours, and for facts with too few values. Return [] also for the side
@@ -197,7 +197,7 @@ def _travels(plan: Plan) -> bool:
     return any(event in EVENT_LENGTHS and event not in ("stop", "turn") for event in plan)
 
 
-def _apply_values(film: UntimedFilm, varied_facts: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
+def _apply_values(film: FilmPlan, varied_facts: Sequence[VariedFact], values: Sequence[Any]) -> FilmPlan:
     """Return the film with the given values of the varied facts."""
     members = list(film.members)
     for fact, value in zip(varied_facts, values, strict=True):
@@ -211,7 +211,7 @@ def _apply_values(film: UntimedFilm, varied_facts: Sequence[VariedFact], values:
     return replace(film, members=tuple(members))
 
 
-def _build_film(rng: np.random.Generator, scene: Scene, film: UntimedFilm) -> Film:
+def _build_film(rng: np.random.Generator, scene: Scene, film: FilmPlan) -> Film:
     """Return the facts of `film` in `scene`, with random times for each actor's events."""
     if film.story in JOINT:
         film = _plan_joint_story(film)
@@ -222,7 +222,7 @@ def _build_film(rng: np.random.Generator, scene: Scene, film: UntimedFilm) -> Fi
     return Film(replace(scene, things=things), film.story, film.order, tracks, events)
 
 
-def _plan_joint_story(film: UntimedFilm) -> UntimedFilm:
+def _plan_joint_story(film: FilmPlan) -> FilmPlan:
     """Return the film with plans, sides, gaits and rest positions for a joint story: meet, follow, lead or pass.
 
     The first actor enters from its `side`. In the stories follow and lead, the second actor has the gait of the first

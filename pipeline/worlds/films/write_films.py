@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from pipeline.errors import UserError
 from pipeline.worlds.films.draw_film import draw_film, save_gif
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import FILM_FACTS, Film
@@ -14,7 +13,6 @@ from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
     assign_splits,
-    check_sizes,
     draw_all,
     replace_folder,
     write_annotations,
@@ -22,7 +20,6 @@ from pipeline.worlds.scenes.dataset_files import (
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 
 FILMS = DrawnDataset("films", FILM_FACTS, ".gif")
-FRAMES = range(4, 101)
 
 
 def draw_films(
@@ -30,12 +27,9 @@ def draw_films(
 ) -> dict[str, int]:
     """Draw films of `frames` frames into the folder `root`, which is replaced once all are drawn; return counts.
 
-    Splits, sizes and counts are as for scenes (scenes/write_scenes.py), with a film as an image. Raises UserError as
-    `check_sizes` and `replace_folder` do, and for a number of frames that is not in FRAMES.
+    Splits, sizes and counts are as for scenes (scenes/write_scenes.py), with a film as an image. `DrawFilms` checks
+    these numbers. Raises UserError as `replace_folder` does.
     """
-    check_sizes(images, size, val, test, seed)
-    if frames not in FRAMES:
-        raise UserError(f"draw: films of {frames} frames cannot be drawn; choose {FRAMES[0]} to {FRAMES[-1]} frames")
     with replace_folder(Path(root), FILMS) as part:
         films = draw_all(partial(_write_film, part / "images", size, frames, seed), images, workers)
         facts = ({"frames": frames, **film.record(list_visible_actors(film, frames))} for film, _ in films)

@@ -11,10 +11,10 @@ from PIL import Image, ImageDraw, ImageFont
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
-from pipeline.worlds.scenes.dataset_files import MAX_IMAGES, SEEDS
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_world import MAX_IMAGES, SEEDS
 
 GAP, LINES, LINE = 14, 2, 15  # pixels between images, lines of a caption, and height of a line in pixels
 

@@ -27,8 +27,6 @@ from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per worker process: at most ⌈images / CHUNK⌉ processes start
-MAX_IMAGES = 1_000_000  # file names of images have six digits
-SEEDS = 2**63  # number of seeds; seeds from this number on repeat random numbers or raise an error
 T = TypeVar("T")
 
 
@@ -53,25 +51,6 @@ class DrawnDataset:
     def image_file(self, index: int) -> str:
         """Return the name of an image's file below `images/`."""
         return f"{index:06d}{self.suffix}"
-
-
-def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
-    """Check the numbers of images, their size in pixels and the seed. Raises UserError for impossible values."""
-    if min(val, test, seed) < 0:
-        raise UserError(f"draw: val, test and seed must not be negative, but are {val}, {test} and {seed}")
-    if seed >= SEEDS:
-        raise UserError(f"draw: seed {seed} is too large; choose a whole number from 0 to 2^63 − 1")
-    if val % NEIGHBOURS or test % NEIGHBOURS:
-        raise UserError(
-            f"draw: val: {val} and test: {test} would divide a neighbourhood of {NEIGHBOURS} images; "
-            f"choose multiples of {NEIGHBOURS}"
-        )
-    if images <= val + test:
-        raise UserError(f"draw: val: {val} and test: {test} leave no training images of {images}; increase images")
-    if images > MAX_IMAGES:
-        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most {MAX_IMAGES}")
-    if not 32 <= size <= 1024:
-        raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
 
 
 @contextmanager

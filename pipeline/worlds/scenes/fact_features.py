@@ -1,7 +1,8 @@
 """Oracle features of drawn scenes, as from a feature extractor without errors: indicators of the facts behind captions.
 
-Features of a thing include its bounding box. They encode no horizon, shore, positions of landmarks, or boxes of single
-objects. Compared with extracted features, they show which part of a model's errors the feature extractor causes.
+Features of a thing include its bounding box. No feature encodes the horizon, the shore, positions of landmarks, or
+boxes of single objects. A comparison with extracted features shows which part of a model's errors the feature extractor
+causes.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 
 
 def write_fact_features(prepared: PreparedData, out: Path) -> None:
-    """Write to `out` a region per scene and one per thing; the pooled vector is the sum of the scene's regions.
+    """Write to `out` a region per scene and a region per thing; the pooled vector is the sum of the scene's regions.
 
-    Raises UserError for images that are not drawn scenes, and for facts with unknown values or too many things.
+    Raises UserError for images that are not drawn scenes or have no facts. Raises UserError for a damaged file of
+    facts, and for facts with unknown values or too many things.
     """
     path, facts = prepared.folder / SCENE_FACTS, read_known_scenes(prepared)
     if not facts:

@@ -1,6 +1,6 @@
 """Parser of captions into claims, for the vocabulary of the simulated annotators; it accepts every text.
 
-The lexicon is built from the annotators' phrases (scene_words.py), so it covers all of them. The longest phrase wins
+The lexicon is built from the annotators' phrases (scene_words.py), so it covers all of them. The longest phrase counts
 ("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
 - An attribute or a number belongs to the next noun. After "is" or "are" without a noun, it belongs to the subject.

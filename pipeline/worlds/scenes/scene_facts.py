@@ -17,7 +17,7 @@ Box = tuple[float, float, float, float]
 T = TypeVar("T")
 Drawn = TypeVar("Drawn")  # Scene or FilmRecord
 SCENE_FACTS = "facts.jsonl"  # file of facts, one line per scene
-NO_NEIGHBOURHOOD = -1  # value of a scene's `neighbourhood`
+NO_NEIGHBOURHOOD = -1  # `Scene.neighbourhood` of a scene outside all neighbourhoods
 CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # a is right of b where b is left of a
 DIGITS = 4  # decimals of coordinates, which are rounded before drawing: the file holds the drawn values
 
@@ -61,8 +61,8 @@ class Scene:
     def from_record(cls, record: dict[str, Any]) -> Scene:
         """Return the scene of a `record`.
 
-        Other keys of the record are ignored. A missing key, except `neighbourhood`, or an unknown key of
-        a thing raises KeyError or TypeError.
+        Other keys of the record are ignored. A missing key, except `neighbourhood`, or an unknown key of a thing raises
+        KeyError or TypeError.
         """
         values = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(

@@ -21,7 +21,7 @@ class Category:
     poses: dict[str, Extent]
     salience: float  # relative weight in the order in which annotators name things
     patterned: float = 0.3  # probability of stripes or spots before facts are varied; 0: always plain
-    max_count: int = 3  # maximum count
+    max_count: int = 3  # maximum number of objects in a thing
 
 
 PALETTE: dict[str, tuple[int, int, int]] = {
@@ -82,6 +82,8 @@ CATEGORIES: dict[str, Category] = {
 }
 
 NEIGHBOURS = 8  # scenes or films per neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS
+MAX_IMAGES = 1_000_000  # file names of images have six digits
+SEEDS = 2**63  # number of seeds; seeds from this number on repeat random numbers or raise an error
 
 # factors of a drawing's size: by the thing's size, by its count, and by the number of things in the scene
 SIZES = {"small": 0.76, "medium": 1.0, "large": 1.2}

@@ -9,7 +9,6 @@ from pathlib import Path
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
     assign_splits,
-    check_sizes,
     draw_all,
     replace_folder,
     write_annotations,
@@ -32,19 +31,18 @@ def draw_scenes(
     seed: int,
     workers: int | None = None,
     annotate: Callable[[Path, Sequence[DescribedScene], Sequence[str], int], object] | None = None,
-    further: Collection[str] = (),
+    additional: Collection[str] = (),
 ) -> dict[str, int]:
     """Draw the data set into the folder `root`, which is replaced once all images are drawn.
 
     Images 0 … test−1 form the test split, the next `val` images form the validation split, and all others form the
     training split. Each image depends on its number, `seed` and `size` alone, not on the number of images or workers.
     By default, there is at most one worker per available core. Images are `size` × `size` pixels. `annotate` writes
-    further files from the scenes with their captions, the splits and the seed; `further` are the names of these files.
-    Returns counts: images, train, val, test, captions, words. Raises UserError for impossible numbers, or if `root`
-    holds other files than a data set of scenes.
+    further files from the scenes with their captions, the splits and the seed; `additional` are these files' names.
+    `DrawScenes` checks the numbers of images and their size. Returns counts: images, train, val, test, captions, words.
+    Raises UserError if `root` holds other files than a data set of scenes.
     """
-    check_sizes(images, size, val, test, seed)
-    with replace_folder(Path(root), SCENES, further) as part:
+    with replace_folder(Path(root), SCENES, additional) as part:
         described_scenes = draw_all(partial(_write_scene, part / "images", size, seed), images, workers)
         captions = [sentences for _, sentences in described_scenes]
         facts = (scene.record() for scene, _ in described_scenes)

@@ -31,7 +31,7 @@ def find_run(results, method, **settings):
     return found
 
 
-def test_every_resample_has_as_many_images_and_the_same_seed_draws_the_same():
+def test_every_resample_has_as_many_images_and_equal_seeds_draw_equal_resamples():
     counts = draw_resamples(40, 300, seed=3)
     assert counts.shape == (300, 40)
     assert (counts.sum(1) == 40).all()

@@ -24,7 +24,7 @@ def read_captions_of_image_5(runs):
     return found
 
 
-def test_texts_come_in_the_order_that_is_asked_for(world):
+def test_texts_are_in_the_requested_order(world):
     runs = read_results(world.sweep, world.evaluations).runs
     for run, by_image in zip(runs, read_captions(runs, [9, 5, 7], ["caption"]), strict=True):
         assert read_texts(run, [9, 5, 7]) == [by_image[image]["caption"] for image in (9, 5, 7)]

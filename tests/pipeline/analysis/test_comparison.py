@@ -20,7 +20,7 @@ from pipeline.analysis.tradeoff import build_curves
 from pipeline.report.comparison_tables import build_rho_table
 
 R10 = make_recall_keys("own")
-NONE = Resamples(0)
+NO_RESAMPLES = Resamples(0)
 
 
 def read_world_results(world, *frozen):
@@ -33,17 +33,17 @@ def find_reading(slice_, label):
 
 
 def make_two_seeds(make_cell):
-    """Return two settings (CIDEr 1.0 and .8, R@10 70 and 90) with two seeds; seed 2 has .04 and 4 more."""
+    """Return two settings (CIDEr 1.0 and .8, R@10 70 and 90) with two seeds; seed 2 has .04 and 4 points more."""
     return [
-        make_cell("psst", cider - 0.01 + d / 100, ten - 1 + d, **{"lambda": lam, "seed": seed})
-        for lam, cider, ten in ((0.1, 1.0, 70.0), (0.2, 0.8, 90.0)) for seed, d in ((1, 0), (2, 4))
+        make_cell("psst", cider - 0.01 + d / 100, recall - 1 + d, **{"lambda": lam, "seed": seed})
+        for lam, cider, recall in ((0.1, 1.0, 70.0), (0.2, 0.8, 90.0)) for seed, d in ((1, 0), (2, 4))
     ]  # fmt: skip
 
 
 def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, CIDER, R10, 0.87, [R10, make_recall_keys("judge")], NONE)
+    reading = read_curve(curve, CIDER, R10, 0.87, [R10, make_recall_keys("judge")], NO_RESAMPLES)
     # the mean curve: .82 → 92 and 1.02 → 72, so .87 → 87; the judge has 20 points less
     assert reading.estimates[R10].value == pytest.approx(87.0)
     assert reading.estimates[make_recall_keys("judge")].value == pytest.approx(67.0)
@@ -55,34 +55,34 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     assert reading.span == (pytest.approx(0.82), pytest.approx(1.02))
 
 
-def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
+def test_a_seed_whose_curve_does_not_contain_the_level_does_not_count_in_the_spread(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    estimate = read_curve(curve, CIDER, R10, 0.83, [R10], NONE).estimates[R10]  # seed 2 begins at .84
+    estimate = read_curve(curve, CIDER, R10, 0.83, [R10], NO_RESAMPLES).estimates[R10]  # seed 2 begins at .84
     assert (estimate.value, estimate.spread, estimate.seeds) == (pytest.approx(91.0), None, 1)
 
 
 def test_beyond_the_curve_there_is_no_number_and_below_it_a_lower_bound(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    beyond = read_curve(curve, CIDER, R10, 1.03, [R10], NONE)
+    beyond = read_curve(curve, CIDER, R10, 1.03, [R10], NO_RESAMPLES)
     assert beyond.nearest is None
     assert beyond.estimates == {}
     assert beyond.span == (pytest.approx(0.82), pytest.approx(1.02))
-    below = read_curve(curve, CIDER, R10, 0.79, [R10], NONE)  # the curve has 92 at .82, and no setting lies below
+    below = read_curve(curve, CIDER, R10, 0.79, [R10], NO_RESAMPLES)  # the lowest setting has 92 at .82
     assert (below.nearest is not None, below.is_lower_bound, below.estimates[R10].value) == (
         True,
         True,
         pytest.approx(92.0),
     )
     assert below.estimates[R10].spread == pytest.approx(math.sqrt(8.0))  # the ends of both seeds are 90 and 94
-    assert not read_curve(curve, CIDER, R10, 0.82, [R10], NONE).is_lower_bound
+    assert not read_curve(curve, CIDER, R10, 0.82, [R10], NO_RESAMPLES).is_lower_bound
 
 
 def test_language_at_a_fixed_recall(world, make_cell):
     world.write(make_two_seeds(make_cell), [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, R10, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NONE)
+    reading = read_curve(curve, R10, CIDER, 77.0, [CIDER, ("language", "METEOR"), ("language", "SPICE")], NO_RESAMPLES)
     assert reading.estimates[CIDER].value == pytest.approx(0.97)
     assert reading.estimates["language", "METEOR"].value == pytest.approx(0.22)
     assert ("language", "SPICE") not in reading.estimates
@@ -94,8 +94,8 @@ def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make
     world.write(cells, [])
     (curve,) = build_curves(read_results(world.sweep, []))
     judge = make_recall_keys("judge")
-    assert judge not in read_curve(curve, CIDER, R10, 0.87, [R10, judge], NONE).estimates
-    assert read_curve(curve, CIDER, R10, 0.82, [R10, judge], NONE).estimates[judge].value == pytest.approx(72.0)
+    assert judge not in read_curve(curve, CIDER, R10, 0.87, [R10, judge], NO_RESAMPLES).estimates
+    assert read_curve(curve, CIDER, R10, 0.82, [R10, judge], NO_RESAMPLES).estimates[judge].value == pytest.approx(72.0)
 
 
 def test_intervals_come_from_the_curve_of_every_resample(full_world):
@@ -129,7 +129,7 @@ def test_a_resample_whose_curve_ends_below_the_level_takes_its_end_and_is_counte
     assert read_curve(curve, CIDER, R10, cider, [R10], samples, levels).share_below_level == 0
 
 
-def test_the_control_stands_at_its_own_cider_with_its_own_numbers(full_world):
+def test_the_control_is_read_at_its_own_cider_with_its_own_numbers(full_world):
     comparison = compare_methods(read_world_results(full_world, "mle"), ReportSettings())
     slice_ = comparison.at_cider[0]
     assert slice_.level == pytest.approx(0.96)
@@ -239,30 +239,30 @@ def test_holm_by_hand():
 
 def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
     comparison = compare_methods(read_world_results(full_world), ReportSettings())
-    (series,) = comparison.along_rho
-    assert {reading.curve.method for reading in series.readings} == {"psst_multinomial"}
-    assert [reading.curve.settings["rho"] for reading in series.readings] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    spans = [reading.span for reading in series.readings]
-    assert min(high for _, high in spans) - 0.001 < series.level <= min(high for _, high in spans)
+    (slice_,) = comparison.along_rho
+    assert {reading.curve.method for reading in slice_.readings} == {"psst_multinomial"}
+    assert [reading.curve.settings["rho"] for reading in slice_.readings] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    spans = [reading.span for reading in slice_.readings]
+    assert min(high for _, high in spans) - 0.001 < slice_.level <= min(high for _, high in spans)
     own, judge = (
-        [reading.estimates[make_recall_keys(name)] for reading in series.readings] for name in ("own", "judge")
+        [reading.estimates[make_recall_keys(name)] for reading in slice_.readings] for name in ("own", "judge")
     )
     assert own[2].value > own[0].value + 5
     assert all(estimate.interval for estimate in judge)
 
 
-def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(world, make_cell):
+def test_a_rho_whose_curve_lies_above_the_level_has_its_lowest_setting_as_a_lower_bound(world, make_cell):
     ciders_by_rho = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
     cells = [
         make_cell("psst", cider - 0.01, 150 - 100 * cider, **{"lambda": cider, "rho": rho, "seed": 1})
         for rho, ciders in ciders_by_rho.items() for cider in ciders
     ]  # fmt: skip
     world.write(cells, [])
-    (series,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
-    assert series.level == pytest.approx(0.6)
-    assert [reading.is_lower_bound for reading in series.readings] == [False, True, True]
-    assert [reading.estimates[R10].value for reading in series.readings] == pytest.approx([91.0, 71.0, 81.0])
-    table = build_rho_table(compare_methods(read_world_results(world), ReportSettings()), series)
+    (slice_,) = compare_methods(read_world_results(world), ReportSettings()).along_rho
+    assert slice_.level == pytest.approx(0.6)
+    assert [reading.is_lower_bound for reading in slice_.readings] == [False, True, True]
+    assert [reading.estimates[R10].value for reading in slice_.readings] == pytest.approx([91.0, 71.0, 81.0])
+    table = build_rho_table(compare_methods(read_world_results(world), ReportSettings()), slice_)
     assert [row[0] for row in table.rows] == ["0", "0.5§", "1§"]
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
@@ -306,7 +306,7 @@ def test_a_setting_without_cider_on_the_test_split_is_left_out(world, make_cell)
     world.write([*cells, incomplete], [])
     (curve,) = build_curves(read_results(world.sweep, []))
     assert len(curve.points) == 3
-    assert read_curve(curve, CIDER, R10, 0.87, [R10], NONE).estimates[R10].value == pytest.approx(87.0)
+    assert read_curve(curve, CIDER, R10, 0.87, [R10], NO_RESAMPLES).estimates[R10].value == pytest.approx(87.0)
 
 
 def test_p_is_1_for_a_zero_difference_and_else_0_without_deviation():
@@ -329,7 +329,7 @@ def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample(
     assert levels.tolist() == pytest.approx([1.08, 0.81])
 
 
-def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(world, make_cell):
+def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_gives_a_lower_bound(world, make_cell):
     """The curve's settings have CIDEr .9 and 1.0. A third setting has .5, but no recall by the own listener."""
     cells = [
         make_cell("psst", cider - 0.01, recall, **{"lambda": cider, "seed": 1})
@@ -337,6 +337,6 @@ def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(wor
     ]
     world.write(cells, [])
     (curve,) = build_curves(read_results(world.sweep, []))
-    reading = read_curve(curve, CIDER, R10, 0.7, [R10], NONE)
+    reading = read_curve(curve, CIDER, R10, 0.7, [R10], NO_RESAMPLES)
     assert (reading.is_lower_bound, reading.estimates[R10].value) == (True, pytest.approx(60.0))
-    assert not read_curve(curve, CIDER, R10, 0.95, [R10], NONE).is_lower_bound
+    assert not read_curve(curve, CIDER, R10, 0.95, [R10], NO_RESAMPLES).is_lower_bound

@@ -1,4 +1,4 @@
-"""Cross-play ranks every method's captions of a seed by every method's listener of that seed."""
+"""Cross-play: every method's listener of a seed ranks images by every method's captions of that seed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class FakePreparedData:
 def root(tmp_path):
     """Write captions, a pretrained listener, and each run's own and adapted listeners; return the folder."""
     (tmp_path / "features/main").mkdir(parents=True)
-    with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
-        store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
+    with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as writer:
+        writer.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
     torch.manual_seed(0)
     folders = [f"cells/{method}/seed={seed}" for method, seeds in SEEDS.items() for seed in seeds]
     for folder in ("pretrained/listener", *folders, *(f"{folder}/adapted" for folder in folders)):
@@ -82,7 +82,7 @@ def compute_recall(root, method: str, seed: int, folder: str) -> float:
     return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
 
 
-def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
+def test_every_listener_ranks_images_by_every_methods_captions_of_its_own_seed(root):
     judges = {"pretrained": "listener", "own listener": "own", "adapted listener": "adapted"}
     found = measure_cross_play(make_points(root), judges, JUDGES, FakePreparedData(), root, CPU)
     assert found["captions"] == ["psst", "luo"]

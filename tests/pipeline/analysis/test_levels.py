@@ -158,13 +158,12 @@ def test_a_method_with_one_setting_has_no_part_in_the_choice(world, make_cell):
     assert find_levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.65,)])[0] == (0.7,)
 
 
-def test_levels_are_rounded_within_the_shared_range(world, make_cell):
+def test_levels_are_not_rounded_out_of_the_shared_range(world, make_cell):
     found, _ = find_levels(world, make_cell, [(0.6001, 0.6005), (0.6001, 0.6005)])
     assert list(found) == pytest.approx([0.6004, 0.6002], abs=1e-9)
 
 
 def test_curves_whose_settings_have_equal_cider_have_no_span(monkeypatch):
-    """Settings that all have the same CIDEr span no range."""
     ends = iter([(0.8, 0.8), (0.7, 0.8)])
     monkeypatch.setattr("pipeline.analysis.levels._find_covered_range", lambda curve, keys: next(ends))
     assert _collect_spans([SimpleNamespace(points=(1, 2))] * 2, CIDER) == [(0.7, 0.8)]

@@ -108,7 +108,7 @@ def test_cells_without_a_name_and_files_of_an_older_version_are_refused(world, m
         read_results(world.sweep, [])
 
 
-def test_the_adapted_listener_is_shown_where_it_is_a_judge(world, full_world):
+def test_the_adapted_listener_is_listed_where_it_is_a_judge(world, full_world):
     assert list(read_results(world.sweep, []).judges) == ["own", "pretrained", "judge"]
     assert list(read_results(full_world.sweep, []).judges) == ["own", "adapted", "pretrained", "judge"]
 
@@ -181,7 +181,7 @@ def test_swapped_or_damaged_captions_are_named(world, make_cell):
 
 
 @pytest.mark.parametrize("file", ["evaluation/luo/metrics.json", "sweep/cells.json", "sweep/history.jsonl"])
-def test_changed_numbers_are_named(world, make_cell, file):
+def test_files_with_changed_numbers_are_named(world, make_cell, file):
     world.write([make_cell("luo", 0.8, 70.0, seed=2)], [make_cell("luo", 0.9, 70.0, seed=1)])
     (world.sweep / "history.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
     write_checksums(world.sweep)

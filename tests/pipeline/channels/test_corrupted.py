@@ -1,4 +1,4 @@
-"""Every corruption of a human caption by hand, and the random draws of each caption."""
+"""Every corruption of a human caption, computed by hand, and the random draws of each caption."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_channels_with_different_draws_have_different_streams():
     assert Multinomial(2, entropies=True).rng_key == Multinomial(2).rng_key
 
 
-def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
+def test_a_stream_key_keeps_the_original_names_of_classes_and_options():
     """With another key, a channel draws other numbers, and recorded results cannot be repeated."""
     keys = {
         PartialSampling(StraightThrough(), 0.25): (

@@ -79,7 +79,7 @@ def test_only_scheduled_roles_require_a_gradient(toy):
             assert {p.requires_grad for p in agent.parameters()} == {role in roles}
 
 
-def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
+def test_every_score_function_term_on_sampled_captions_gets_a_control_variate(toy):
     objective = Objective(samples=3, baseline="leave_one_out")
     plain = luo(toy.agents(), objective, 0.3)
     method = add_relax(plain)
@@ -102,7 +102,7 @@ def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
     assert method.schedule.order == (frozenset({"speaker", "critic"}),)
 
 
-def test_controls_are_updated_only_with_the_speaker(toy):
+def test_control_variates_are_updated_only_with_the_speaker(toy):
     method = add_relax(reinforce(toy.agents(), Objective(), 0.3))
     assert method.schedule.order == (frozenset({"speaker", "critic"}), frozenset({"listener"}))
     pathwise = add_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
@@ -111,19 +111,19 @@ def test_controls_are_updated_only_with_the_speaker(toy):
     assert list(pathwise.agents["critic"]) == ["naturalness"]
 
 
-def test_a_composed_method_has_a_control_only_where_asked(toy):
+def test_a_composed_method_has_a_control_variate_only_where_asked(toy):
     for variate, roles in (("none", set()), ("relax", {"critic"})):
         method = compose(luo, toy.agents(), Objective(control_variate=variate), {"lam": 0.3})
         assert set(method.agents) - {"speaker", "listener"} == roles
 
 
 @pytest.mark.parametrize("options", [{"advantage_scaling": "group", "samples": 2}, {"advantage_scaling": "batch"}])
-def test_scaled_terms_have_no_control(toy, options):
+def test_scaled_terms_have_no_control_variate(toy, options):
     plain = luo(toy.agents(), Objective(**options), 0.3)
     assert add_relax(plain) is plain
 
 
-def test_a_sets_distance_has_a_control_and_the_entropy_has_none(toy):
+def test_a_sets_distance_has_a_control_variate_and_the_entropy_has_none(toy):
     with_entropy = add_relax(sll_me(toy.agents(), Objective(), samples=2))
     assert [isinstance(term.estimator, RelaxEstimator) for term in with_entropy.terms] == [True, False]
     sets = add_relax(sll_sle(toy.agents(), Objective(), samples=3))
@@ -144,7 +144,7 @@ def test_a_score_that_is_a_module_is_among_the_methods_modules(toy):
 
 @pytest.mark.parametrize("scaling", ["group", "batch"])
 def test_a_control_variate_is_refused_where_advantages_are_scaled(toy, scaling):
-    """A scaled term has no control, so the run would be another method under the name RELAX."""
+    """A scaled term has no control variate, so the run would be another method under the name RELAX."""
     objective = Objective(samples=2, baseline="group", control_variate="relax", advantage_scaling=scaling)
     with pytest.raises(UserError, match=f"control_variate = relax: expected advantage_scaling none, got {scaling}"):
         compose(luo, toy.agents(), objective, {"lam": 0.3})

@@ -20,12 +20,12 @@ seed: 1
 draw:
   scenes: {images: 5}
 
-# how it learns
+# the optimisation
 train: # jointly
   epochs: 5 # of the training images
   rate: 0.1
-  # two lines that say
-  # what decay is
+  # two lines about
+  # the decay
   decay: null
   recover: {patience: 5, steps: 10}
 
@@ -71,18 +71,18 @@ LARGE = """\
 draw: {}
 
 note: >-
-  what is new
-  here
+  changes of
+  this profile
 train:
-  epochs: 1.5e+2 # [P] says so
+  epochs: 1.5e+2 # [P]
   rate: 5e-4
   recover: {patience: "7 # seven"}
   clip: 0.1 # new
 
 methods:
   luo: {from: luo} # alone
-  # and its anchored form
-  anchored:
+  # and its regularised form
+  regularised:
     from: luo
 
 sweep:
@@ -125,9 +125,9 @@ seed: 1
 
 draw: {}
 
-# how it learns
+# the optimisation
 train: # jointly
-  epochs: 1.5e+2 # [P] says so
+  epochs: 1.5e+2 # [P]
   rate: 1e-4
   # four blanks
   decay: 0.8 # [P]
@@ -136,8 +136,8 @@ train: # jointly
 
 methods:
   luo: {from: luo} # alone
-  # and its anchored form
-  anchored:
+  # and its regularised form
+  regularised:
     from: luo
 
 sweep:
@@ -148,8 +148,8 @@ sweep:
 report: {images: 12}
 
 note: >-
-  what is new
-  here
+  changes of
+  this profile
 """
 BOTH = """\
 methods: # in the order of the table
@@ -299,7 +299,7 @@ def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, message):
     with pytest.raises(UserError) as caught:
         overlays.compose_profile_text("new", folder)
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in caught.value.args[0]
 
 
 def test_a_named_composition_may_take_two_lines_and_be_a_number(folder):
@@ -338,7 +338,6 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
 
 def test_params_changed_by_hand_exist_until_the_new_file_is_complete(folder, monkeypatch):
     # a full disk while the profile is written leaves the changed params.yaml and its copy
-    monkeypatch.chdir(folder.parent)
     params = folder.parent / "params.yaml"
     assert main(["plain"]) == 0
     params.write_text("seed: 2 # by hand\n")

@@ -31,7 +31,7 @@ def get_load_error(path: Path) -> str:
         (f"? 0x{'f' * 5000}\n: 1\n", "a whole number of about 6666 digits is too large"),
     ],
 )
-def test_yaml_errors_name_their_place(tmp_path, text, message):
+def test_yaml_errors_name_the_file_and_the_position(tmp_path, text, message):
     path = tmp_path / "params.yaml"
     path.write_text(text)
     line = get_load_error(path)

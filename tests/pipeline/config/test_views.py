@@ -135,12 +135,12 @@ def test_mistakes_in_stages_and_instances_are_reported(make_view, stage, instanc
 
 
 def test_a_methods_own_train_values_override_the_train_section(make_view, params):
-    luo_ = resolve_method_settings(make_view("each", "luo").settings, "luo")
-    assert luo_.composition is METHODS["luo"]
+    luo_settings = resolve_method_settings(make_view("each", "luo").settings, "luo")
+    assert luo_settings.composition is METHODS["luo"]
     own = yaml.safe_load(Path(params).read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
-    assert luo_.arguments == {"lam": own}
-    assert luo_.named_arguments == {"lambda": own}
-    assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
+    assert luo_settings.arguments == {"lam": own}
+    assert luo_settings.named_arguments == {"lambda": own}
+    assert (luo_settings.objective.margin, luo_settings.objective.negatives) == (0.7, "hardest")
     assert resolve_method_settings(make_view("each", "mle").settings, "mle").objective.margin == 0.2
 
 

@@ -19,7 +19,7 @@ from pipeline.corpora.archives import MARKER, count_files, read_marker, unpack
 from pipeline.errors import UserError
 
 PHOTOS = {"photos/1.jpg": b"one", "photos/2.jpg": b"two", "photos/read.me": b"text", "other/3.jpg": b"three"}
-FORMS = ("zip", "tar", "tar.gz")
+SUFFIXES = ("zip", "tar", "tar.gz")
 
 Entry = tuple[str, bytes]
 
@@ -65,8 +65,8 @@ def unpack_photos(
     unpack(archive, members, target, files=files, max_bytes=max_bytes, source={"sha256": "abc"})
 
 
-@pytest.fixture(params=FORMS)
-def form(request) -> str:
+@pytest.fixture(params=SUFFIXES)
+def suffix(request) -> str:
     return request.param
 
 
@@ -79,23 +79,23 @@ def check_refusal(tmp_path: Path) -> Callable[..., None]:
         existing = set(tmp_path.rglob("*")) - {inside}
         with pytest.raises(UserError, match=message) as error:
             unpack_photos(archive, inside / "out", **options)
-        assert "\n" not in str(error.value)
+        assert "\n" not in error.value.args[0]
         assert str(archive) in str(error.value)
         assert set(tmp_path.rglob("*")) - {inside} == existing
 
     return check_archive
 
 
-def test_only_the_named_files_are_unpacked(tmp_path, form):
-    archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
+def test_only_the_named_files_are_unpacked(tmp_path, suffix):
+    archive = pack(tmp_path / f"a.{suffix}", list(PHOTOS.items()))
     unpack_photos(archive, tmp_path / "out" / "images")
     files = {path.name: path.read_bytes() for path in (tmp_path / "out" / "images").iterdir() if path.name != MARKER}
     assert files == {"1.jpg": b"one", "2.jpg": b"two"}
     assert os.listdir(tmp_path / "out") == ["images"]
 
 
-def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_path, form):
-    archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
+def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_path, suffix):
+    archive = pack(tmp_path / f"a.{suffix}", list(PHOTOS.items()))
     unpack_photos(archive, tmp_path / "out")
     assert read_marker(tmp_path / "out") == {
         "archive": archive.name,
@@ -115,11 +115,11 @@ def test_a_damaged_marker_is_reported(tmp_path, content):
         read_marker(tmp_path)
 
 
-def test_files_at_the_top_level_and_below_a_dot_are_unpacked(tmp_path, form):
+def test_files_at_the_top_level_and_below_a_dot_are_unpacked(tmp_path, suffix):
     unpack_photos(
-        pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt"
+        pack(tmp_path / f"a.{suffix}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt"
     )
-    unpack_photos(pack(tmp_path / f"b.{form}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)
+    unpack_photos(pack(tmp_path / f"b.{suffix}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)
     assert (tmp_path / "top" / "1.txt").exists()
     assert (tmp_path / "dot" / "1.jpg").exists()
 
@@ -140,9 +140,9 @@ def test_folders_of_an_archive_are_no_files(tmp_path):
         assert [path.name for path in (tmp_path / f"out {name}").rglob("*.jpg")] == ["1.jpg"]
 
 
-def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, form):
+def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, suffix):
     name, content = "p" * 120 + "/" + "n" * 150 + ".jpg", os.urandom(3_000_000)
-    archive = pack(tmp_path / f"a.{form}", [("before", bytes(2_500_000)), (name, content), ("after", bytes(1_024))])
+    archive = pack(tmp_path / f"a.{suffix}", [("before", bytes(2_500_000)), (name, content), ("after", bytes(1_024))])
     unpack_photos(archive, tmp_path / "out", files=1, max_bytes=3_000_000, members="p" * 120 + "/*")
     assert (tmp_path / "out" / Path(name).name).read_bytes() == content
 
@@ -153,9 +153,9 @@ def test_long_names_and_files_of_megabytes_are_unpacked_completely(tmp_path, for
      "C:evil.jpg", "photos\\..\\evil.jpg", "\\\\host\\evil.jpg", "photos/a\nb.jpg", "photos/a\x1b[1m.jpg", "."],
 )  # fmt: skip
 def test_an_archive_with_an_unsafe_path_is_refused_even_if_the_path_is_not_unpacked(
-    tmp_path, form, check_refusal, name
+    tmp_path, suffix, check_refusal, name
 ):
-    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside")
+    check_refusal(pack(tmp_path / f"a.{suffix}", [*PHOTOS.items(), (name, b"evil")]), "leads outside")
 
 
 def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, check_refusal):
@@ -164,12 +164,12 @@ def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, check_refusa
 
 @pytest.mark.parametrize("duplicate", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_archive_with_a_repeated_name_is_refused(tmp_path, form, check_refusal, duplicate):
-    check_refusal(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (duplicate, b"another")]), "twice", files=3)
+def test_an_archive_with_a_repeated_name_is_refused(tmp_path, suffix, check_refusal, duplicate):
+    check_refusal(pack(tmp_path / f"a.{suffix}", [*PHOTOS.items(), (duplicate, b"another")]), "twice", files=3)
 
 
-def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, check_refusal):
-    check_refusal(pack(tmp_path / f"a.{form}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
+def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, suffix, check_refusal):
+    check_refusal(pack(tmp_path / f"a.{suffix}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, check_
         (b"Z", stat.S_IFSOCK, "no plain file"),
     ],
 )
-def test_an_archive_with_links_or_special_files_is_refused(tmp_path, form, check_refusal, kind, mode, message):
-    check_refusal(pack_special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), message)
+def test_an_archive_with_links_or_special_files_is_refused(tmp_path, suffix, check_refusal, kind, mode, message):
+    check_refusal(pack_special(tmp_path / f"a.{suffix}", "elsewhere/link", kind, mode, "/etc/passwd"), message)
 
 
-def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, check_refusal):
-    bomb = pack(tmp_path / f"a.{form}", [("photos/1.jpg", bytes(6_000_000)), ("photos/2.jpg", bytes(4_000_000))])
+def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, suffix, check_refusal):
+    bomb = pack(tmp_path / f"a.{suffix}", [("photos/1.jpg", bytes(6_000_000)), ("photos/2.jpg", bytes(4_000_000))])
     check_refusal(bomb, "unpacks to more than 9,999,999 bytes", max_bytes=9_999_999)
     unpack_photos(bomb, tmp_path / "fits", max_bytes=10_000_000)
 
@@ -223,21 +223,21 @@ def test_the_limit_counts_the_bytes_written_and_not_the_header(tmp_path, check_r
     assert sizes == [0, 100]
 
 
-def test_an_archive_with_too_many_members_is_refused(tmp_path, form, check_refusal, monkeypatch):
+def test_an_archive_with_too_many_members_is_refused(tmp_path, suffix, check_refusal, monkeypatch):
     monkeypatch.setattr(archives, "MAX_MEMBERS", 3)
-    check_refusal(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), "more than 3 members")
+    check_refusal(pack(tmp_path / f"a.{suffix}", list(PHOTOS.items())), "more than 3 members")
 
 
 @pytest.mark.parametrize("files", [1, 3])
-def test_an_archive_with_another_number_of_files_is_refused(tmp_path, form, check_refusal, files):
+def test_an_archive_with_another_number_of_files_is_refused(tmp_path, suffix, check_refusal, files):
     check_refusal(
-        pack(tmp_path / f"a.{form}", list(PHOTOS.items())), f"2 files match .*, and {files} are expected", files=files
+        pack(tmp_path / f"a.{suffix}", list(PHOTOS.items())), f"2 files match .*, and {files} are expected", files=files
     )
 
 
-def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, form, check_refusal):
+def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, suffix, check_refusal):
     check_refusal(
-        pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "reserved name", members="photos/*", files=1
+        pack(tmp_path / f"a.{suffix}", [(f"photos/{MARKER}", b"{}")]), "reserved name", members="photos/*", files=1
     )
 
 
@@ -293,8 +293,8 @@ def test_only_zip_and_tar_are_unpacked(tmp_path, check_refusal, name):
     check_refusal(tmp_path / name, "a name that ends in .zip, .tar, .tar.gz or .tgz")
 
 
-def test_a_missing_archive_is_reported(tmp_path, form, check_refusal):
-    check_refusal(tmp_path / f"a.{form}", "No such file")
+def test_a_missing_archive_is_reported(tmp_path, suffix, check_refusal):
+    check_refusal(tmp_path / f"a.{suffix}", "the archive is missing; download it again$")
 
 
 def get_error(act: Callable[[], None]) -> str | None:
@@ -308,10 +308,10 @@ def get_error(act: Callable[[], None]) -> str | None:
 
 @settings(max_examples=60)
 @given(data=st.data())
-@pytest.mark.parametrize("form", FORMS)
-def test_a_damaged_archive_gives_one_line_or_all_files(tmp_path_factory, form, data):
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_damaged_archive_gives_one_line_or_all_files(tmp_path_factory, suffix, data):
     folder = tmp_path_factory.mktemp("broken")
-    path = pack(folder / f"a.{form}", [("photos/1.jpg", b"one"), ("photos/2.jpg", b"two" * 300)])
+    path = pack(folder / f"a.{suffix}", [("photos/1.jpg", b"one"), ("photos/2.jpg", b"two" * 300)])
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, min(len(content), 2_048) - 1))] = data.draw(st.integers(0, 255))
@@ -334,11 +334,11 @@ names = st.lists(
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @settings(max_examples=100)
 @given(paths=st.lists(names, min_size=1, max_size=4))
-@pytest.mark.parametrize("form", ["zip", "tar"])
-def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):
+@pytest.mark.parametrize("suffix", ["zip", "tar"])
+def test_no_name_leads_to_a_file_outside(tmp_path_factory, suffix, paths):
     folder = tmp_path_factory.mktemp("names")
     (folder / "in").mkdir()
-    path = pack(folder / "in" / f"a.{form}", [("/".join(parts), b"x") for parts in paths])
+    path = pack(folder / "in" / f"a.{suffix}", [("/".join(parts), b"x") for parts in paths])
     if line := get_error(lambda: unpack(path, "photos/*", folder / "in" / "out", files=1, max_bytes=10)):
         assert "\n" not in line
         assert os.listdir(folder / "in") == [path.name]

@@ -42,7 +42,6 @@ class SampleCorpus:
             images=2,
             captions=4,
             splits={"train": 1, "val": 1},
-            home="https://balls.example",
             licence="for play only",
             citation="Nobody, 2020",
             archives=(
@@ -52,14 +51,21 @@ class SampleCorpus:
                     bytes=len(BALLS),
                     sha256=hashlib.sha256(BALLS).hexdigest(),
                     members="balls/*.jpg",
-                    to="images/balls",
+                    folder="images/balls",
                     files=2,
                     unpacked=100,
                 ),
-                ArchiveSource(file="more.zip", where="sign a form", members="*.txt", to="more", files=1, unpacked=10),
+                ArchiveSource(
+                    file="more.zip",
+                    instructions="sign a form",
+                    members="*.txt",
+                    folder="more",
+                    files=1,
+                    unpacked=10,
+                ),
             ),
-            by_hand=(ManualSource(file="dataset_balls.json", where="ask the author"),),
-            broken=(BrokenSource(what="balls.example/old", instead="balls.example/new"),),
+            manual=(ManualSource(file="dataset_balls.json", instructions="ask the author"),),
+            broken=(BrokenSource(description="balls.example/old", replacement="balls.example/new"),),
         )
 
     def place_manual_files(self) -> None:
@@ -95,7 +101,7 @@ def change_archive(corpus) -> Callable[..., None]:
     return change
 
 
-def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(corpus):
+def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_is_named(corpus):
     corpus.place_manual_files()
     printed = corpus.fetch()
     assert corpus.list_files() == [
@@ -119,7 +125,7 @@ def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(corpus):
 def test_missing_files_are_named_with_their_source_and_their_path(corpus):
     with pytest.raises(UserError, match=r"balls: still missing: .*/more, .*/dataset_balls.json; get them") as error:
         corpus.fetch()
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
     printed = "\n".join(corpus.printed)
     assert f"missing: {corpus.out / 'more'}\n  put more.zip at {corpus.downloads / 'more.zip'}" in printed
     assert "sign a form" in printed
@@ -197,7 +203,7 @@ def test_a_folder_with_the_files_of_the_splits_alone_suffices(corpus, change_arc
     (corpus.out / "images" / "balls" / "1.jpg").write_bytes(b"1")
     with pytest.raises(UserError, match="2 are needed"):
         corpus.fetch()
-    change_archive(needed=1)
+    change_archive(min_used_files=1)
     assert "complete" in corpus.fetch()
 
 
@@ -205,7 +211,7 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(web, co
     change_archive(unpacked=10**18)
     with pytest.raises(UserError, match=r"1000000000.0 GB are needed and .* are free; make room") as error:
         corpus.fetch()
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
     assert web.requests == []
 
 
@@ -233,8 +239,8 @@ def test_a_run_is_refused_while_another_run_fetches(corpus):
 def test_one_source_of_a_choice_suffices_and_its_profile_is_named(corpus):
     first, more = corpus.card.archives
     text = more.model_copy(update={"choice": "texts", "profile": "own"})
-    table = ManualSource(file="captions.json", where="another form", choice="texts", profile="another")
-    corpus.card = corpus.card.model_copy(update={"archives": (first, text), "by_hand": (table,)})
+    table = ManualSource(file="captions.json", instructions="another form", choice="texts", profile="another")
+    corpus.card = corpus.card.model_copy(update={"archives": (first, text), "manual": (table,)})
     assert "by hand: more.zip or captions.json" in summarise_card(corpus.card)
     both = rf"missing: {corpus.out}/more, {corpus.out}/captions.json \({corpus.out}/more or .*json: one is enough"
     with pytest.raises(UserError, match=both):

@@ -63,7 +63,7 @@ def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
     assert len({tuple(list_images(seed, 0)) for seed in large}) == 3
 
 
-def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(world):
+def test_images_of_a_group_follow_each_other_and_the_order_of_groups_is_random(world):
     prepared, store = world
     rows = prepared.rows("train")
     groups = np.arange(len(prepared)) % 4

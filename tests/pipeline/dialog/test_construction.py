@@ -82,7 +82,7 @@ def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
-def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, kind):
+def test_a_generator_has_the_settings_of_its_section_and_the_longest_answer_of_the_data(dialog_data, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     word_dim = 8 if decoder == "transformer" else 6
     method = make_method(make_settings(decoder=decoder, **sizes, word_dim=word_dim), *dialog_data)
@@ -173,7 +173,7 @@ def test_joint_training_begins_from_pretrained_agents_and_adaptation_from_the_pr
     assert has_weights_of(method.agents["speaker"], "pretrained/other", "speaker")
     assert has_weights_of(method.agents["listener"], "pretrained/listener", "listener")
     assert {term.name: term.weight for term in method.terms} == {
-        "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
+        "discriminability": 1.0, "likelihood": 0.25, "matching": 1.0
     }  # fmt: skip
     matching = MatchingSettings(objective="infonce", margin=0.2, temperature=0.1, negatives="all")
     adapted, scorer = build_adaptation(matching, tmp_path / "models/g", tmp_path, prepared, CPU)

@@ -9,7 +9,7 @@ import torch
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.estimators.baselines import (
     BatchStd,
-    CenteredBaseline,
+    CentredBaseline,
     GroupMean,
     GroupStd,
     LeaveOneOut,
@@ -36,13 +36,13 @@ def test_the_groups_mean_is_that_of_the_image():
 
 def test_centred_advantages_sum_to_zero_over_the_batch_and_keep_their_differences():
     inner = GroupMean()
-    found = CenteredBaseline(inner)(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
+    found = CentredBaseline(inner)(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
     plain = inner(VALUE + torch.tensor([0.0, 0, 0, 6, 0, 0]), None, ROLLOUTS)
     torch.testing.assert_close(found - plain, torch.zeros(6))  # the mean advantage over a group's own mean is 0
-    found = CenteredBaseline(NoBaseline())(VALUE, None, ROLLOUTS)
+    found = CentredBaseline(NoBaseline())(VALUE, None, ROLLOUTS)
     torch.testing.assert_close(found, torch.full((6,), 2.5))
-    assert CenteredBaseline(LeaveOneOut()).min_samples == 2
-    assert CenteredBaseline().inner == SelfCritical(Greedy())
+    assert CentredBaseline(LeaveOneOut()).min_samples == 2
+    assert CentredBaseline().inner == SelfCritical(Greedy())
 
 
 @pytest.mark.parametrize(("scaling", "epsilon"), [(GroupStd(), 1e-4), (GroupStd(0.5), 0.5)])

@@ -22,7 +22,7 @@ CHANNEL = Multinomial(2)
 
 
 class TokenCount:
-    """A score that is the number of tokens of a caption, with EOS; `calls` counts its calls."""
+    """Score that is the number of tokens of a caption, with EOS; `calls` counts its calls."""
 
     differentiable = False
     calls = 0
@@ -144,11 +144,11 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
     assert build_surrogate(value, prefix_forced, advantage, words="drawn")[0].item() == pytest.approx((4 + 1) / 4)
 
 
-@pytest.mark.parametrize("options", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
+@pytest.mark.parametrize("options", [{"credit": MonteCarloCredit(2)}, {"baseline": "critic"}])
 def test_a_scaling_of_advantages_per_token_is_refused(options, toy):
     channel = Multinomial(2)
     if "baseline" in options:
         options = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}
     ScoreFunction(channel, **options)
-    with pytest.raises(UserError, match=r"BatchStd scales one number per caption, .*: set scaling to none$"):
+    with pytest.raises(UserError, match=r"BatchStd scales one number per caption, .*: use NoScaling\(\)$"):
         ScoreFunction(channel, **options, scaling=BatchStd())

@@ -9,7 +9,7 @@ from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixSchedule
 from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.models.critic import ControlVariate, Critic
+from pipeline.models.critic import Critic
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import CiderScore
 
@@ -51,23 +51,6 @@ def test_the_baseline_is_the_critics_prediction_before_each_token(toy, critic):
     assert found.shape == message.tokens.shape
     torch.testing.assert_close(found, critic.outer(torch.relu(critic.inner(message.states()))).squeeze(2))
     assert (CriticBaseline.min_samples, CriticBaseline.per_token) == (1, True)
-
-
-def test_a_control_adds_the_relaxed_token_to_the_state_and_is_initially_0():
-    torch.manual_seed(1)
-    control = ControlVariate(3, 5, 4)
-    states, perturbed = torch.randn(2, 3), torch.randn(2, 5)
-    assert not control(states, perturbed).any()
-    torch.nn.init.normal_(control.outer.weight)
-    torch.nn.init.normal_(control.outer.bias)
-    torch.nn.init.constant_(control.log_temperature, 0.7)
-    relaxed_token = (perturbed / torch.tensor(0.7).exp()).softmax(1)
-    hidden = torch.relu(
-        states @ control.from_state.weight.T + control.from_state.bias + relaxed_token @ control.from_word.weight.T
-    )
-    expected = hidden @ control.outer.weight[0] + control.outer.bias
-    torch.testing.assert_close(control(states, perturbed), expected)
-    torch.testing.assert_close(control(states, perturbed + 9), expected)
 
 
 def test_a_critics_loss_updates_only_the_critic(toy, critic):

@@ -56,7 +56,7 @@ def test_two_outputs_are_one_log_odds():
     torch.testing.assert_close(text_only(images, captions), text_only(-images, captions))
 
 
-def test_a_discriminator_learns_to_separate_different_captions(toy):
+def test_a_trained_discriminator_separates_different_captions(toy):
     """Human captions of the toy world begin with their image's word; corrupted captions often do not."""
     rewards = replace(make_reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)

@@ -1,4 +1,4 @@
-"""RELAX's gradients of the speaker and of the control equal those that autograd computes token by token."""
+"""RELAX's gradients of the speaker and of the control variate equal those that autograd computes token by token."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def control(speaker) -> ControlVariate:
 
 
 def compute_losses(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
-    """Return the speaker's loss, the control's loss, and the mean of the control over tokens."""
+    """Return the speaker's loss, the control variate's loss, and the mean of the control variate over tokens."""
     message = rollouts.get_message(Multinomial(samples))
     value = score(message, rollouts.batch)
     groups = value.view(-1, samples)
@@ -74,7 +74,7 @@ def compute_losses(score, rollouts: StepRollouts, samples: int, control: Control
 
 
 @pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "RLOO")])
-def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
+def test_the_gradients_of_both_networks_word_by_word(toy, batch, speaker, control, samples, baseline):
     inner_baseline = NoBaseline() if baseline == "none" else LeaveOneOut()
     relax = RelaxEstimator(ScoreFunction(Multinomial(samples), inner_baseline), control)
     score, rollouts = CiderScore(toy.cider), StepRollouts(speaker, batch, seed=5)

@@ -16,7 +16,7 @@ from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, ScoreFunction, build_surrogate
-from pipeline.models.inference import optimize_for_batch
+from pipeline.models.inference import optimise_for_batch
 from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import CiderScore
@@ -154,7 +154,7 @@ def test_a_caption_with_even_odds_does_not_count_as_human(toy):
         differentiable = False
 
         def __call__(self, message, batch):
-            return torch.zeros(len(message))
+            return torch.full((len(message),), 0.0 if message.tokens is batch.captions else -1.0)
 
     _, report = BinaryDiscrimination(Multinomial()).surrogate(
         EvenLogOdds(), StepRollouts(toy.agents().speaker, toy.batch(), 1)
@@ -170,5 +170,5 @@ def test_captions_without_gradient_equal_the_speakers_own(toy, channel):
     found = rollouts.get_message(channel)
     agents.speaker.eval()
     assert torch.equal(found.tokens, generate(agents.speaker, batch, channel, torch.Generator()).tokens)
-    assert optimize_for_batch(agents.speaker, len(batch) * channel.width) is not agents.speaker
-    assert optimize_for_batch(agents.speaker, 4) is agents.speaker  # too few captions for a table of the vocabulary
+    assert optimise_for_batch(agents.speaker, len(batch) * channel.width) is not agents.speaker
+    assert optimise_for_batch(agents.speaker, 4) is agents.speaker  # too few captions for a table of the vocabulary

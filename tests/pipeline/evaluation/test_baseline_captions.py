@@ -11,7 +11,7 @@ PREPARED = SimpleNamespace(words=lambda row: [["caption", "of", str(row)], ["ano
 
 
 def test_random_captions_are_those_of_other_images():
-    captions = build_random_captioner(PREPARED)(ROWS, [""] * len(ROWS))
+    captions = build_random_captioner(PREPARED, None)(ROWS, [""] * len(ROWS))
     images = [int(caption.removeprefix("caption of ")) for caption in captions]
     assert set(images) <= set(ROWS.tolist())
     assert all(image != row for image, row in zip(images, ROWS, strict=True))

@@ -16,7 +16,7 @@ from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import build_random_captioner
 from pipeline.evaluation.caption_evaluation import Evaluation
-from pipeline.evaluation.caption_scores import Reranking
+from pipeline.evaluation.evaluation_settings import RerankSettings
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import build_vector_gallery
 from pipeline.evaluation.human_likelihood import compute_human_log_likelihood
@@ -143,11 +143,11 @@ def test_every_judge_ranks_generated_and_human_captions_among_the_split(prepared
 
 def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, speaker, judge):
     evaluation = make_evaluation(
-        prepared_data, store, {"own": judge}, baselines={"random": build_random_captioner(prepared_data)}
+        prepared_data, store, {"own": judge}, baselines={"random": build_random_captioner(prepared_data, store)}
     )
     results, columns = evaluation.evaluate_split(speaker, "val")
     rows = prepared_data.rows("val")
-    texts = build_random_captioner(prepared_data)(rows, [])
+    texts = build_random_captioner(prepared_data, store)(rows, [])
     assert columns["random_caption"] == texts
     tokens = torch.zeros(4, 5, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):
@@ -155,7 +155,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared_data, store, 
     found = judge_retrieval(judge, JudgedCaptions(tokens, texts), torch.arange(4), torch.from_numpy(rows))
     assert results["baselines"]["random"]["judges"]["own"]["text_to_image"] == found.text_to_image
     assert not any(name.startswith("human_") for name in results["baselines"]["random"])
-    reranker = Reranker(Reranking(6), judge)
+    reranker = Reranker(RerankSettings(samples=6), judge)
     _, columns = make_evaluation(prepared_data, store, {"own": judge}, rerank=reranker, no_repeat=1).evaluate_split(
         speaker, "val"
     )
@@ -186,7 +186,10 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared_data, store, speak
 def test_the_signature_names_reranking_guidance_and_pragmatic_decoding(prepared_data, store, judge):
     reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
     reranking = make_evaluation(
-        prepared_data, store, {"own": judge}, rerank=Reranker(Reranking(6, 0.5, "similarity", "judge"), judge)
+        prepared_data,
+        store,
+        {"own": judge},
+        rerank=Reranker(RerankSettings(samples=6, temperature=0.5, score="similarity", listener="judge"), judge),
     )
     pragmatic = make_evaluation(
         prepared_data, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge)

@@ -4,7 +4,7 @@ import torch
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.evaluation.generate import generate_captions
 from pipeline.models.guided import GuidedDecoder
-from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.inference import optimise_for_decoding
 from pipeline.models.unroll import generate
 
 CPU, UNK = torch.device("cpu"), 12
@@ -68,7 +68,7 @@ def test_matrix_products_use_the_requested_precision(toy):
         generate_captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16)
     )
     generated = generate(
-        optimize_for_decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)
+        optimise_for_decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)
     ).tokens
     assert torch.equal(rounded.tokens.flatten(0, 1)[:, : generated.shape[1]], generated)
     share = (exact.tokens != rounded.tokens).any(2).float().mean()

@@ -24,7 +24,7 @@ def prepared_data(tmp_path):
     return PreparedData.load(tmp_path / "out")
 
 
-def test_statistics_of_a_speaker_against_human_captions(prepared_data):
+def test_statistics_of_a_speaker_are_computed_against_human_captions(prepared_data):
     assert sorted(prepared_data.vocabulary.words[:-1]) == ["a", "ball", "dog", "red"]
     texts = ["a red ball", "a red dog ball"]
     tokens = torch.tensor([[*prepared_data.vocabulary.encode(text.split()), 0][:4] for text in texts])

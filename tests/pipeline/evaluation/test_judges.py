@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 
@@ -33,7 +35,7 @@ class FirstTokenListener(torch.nn.Module):
         return torch.eye(8)[message.tokens[:, 0]]
 
 
-def test_recalls_both_ways_by_hand():
+def test_recalls_in_both_directions_equal_values_computed_by_hand():
     """Captions of image 0 name images 7 and 3. Captions of images 1 and 2 name image 1. Others name their own image."""
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
@@ -48,7 +50,7 @@ def test_recalls_both_ways_by_hand():
     assert found.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
 
 
-def test_smaller_galleries_and_the_first_images():
+def test_smaller_galleries_have_recalls_and_the_first_images_are_returned():
     tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
     distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
     found = judge_tokens(FirstTokenListener(), tokens, torch.arange(8), distractors)
@@ -88,8 +90,6 @@ def test_a_constant_listener_ranks_the_target_last(toy):
 
 
 def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
-    import dataclasses
-
     speaker, whole = toy.agents().speaker, toy.batch()
     fields = ("images", "pooled", "regions", "region_mask", "captions")
 

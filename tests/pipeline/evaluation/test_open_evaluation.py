@@ -9,8 +9,7 @@ import torch
 
 from pipeline.evaluation import open_evaluation as module
 from pipeline.evaluation.baseline_captions import BaselineKind
-from pipeline.evaluation.caption_scores import Reranking
-from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
+from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings, RerankSettings
 from pipeline.evaluation.judges import JudgeKind, JudgeSources
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.open_evaluation import EvaluationParts, open_evaluation
@@ -60,7 +59,7 @@ def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
         baselines={"luo": ("random",)},
         multi_sample=SetSizes(4, 5),
     )
-    reranking = Reranking(7, 0.5, "similarity")
+    reranking = RerankSettings(samples=7, temperature=0.5, score="similarity")
     with open_evaluation(settings, "luo", reranking, PARTS, SOURCES, STORE) as found:
         assert (found.prepared, found.store, found.device) == (PREPARED, STORE, SOURCES.device)
         assert found.judges == {"own": ("judge", SOURCES)}
@@ -78,7 +77,7 @@ def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
 
 def test_a_pretrained_listener_can_rerank_samples(monkeypatch):
     monkeypatch.setattr(module, "open_pretrained_judge", lambda role, sources: (role, sources))
-    reranking = Reranking(7, listener="clip")
+    reranking = RerankSettings(samples=7, listener="clip")
     with open_evaluation(make_settings(), "luo", reranking, PARTS, SOURCES, STORE) as found:
         assert found.rerank == Reranker(reranking, ("clip", SOURCES))
 

@@ -2,18 +2,18 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.evaluation.caption_scores import Reranking
+from pipeline.evaluation.evaluation_settings import RerankSettings
 from pipeline.evaluation.rerank import Reranker, rank_candidates
 from pipeline.vocabulary import Vocabulary
 
-E = torch.eye(3)
+AXES = torch.eye(3)
 
 
 def test_the_candidate_with_the_largest_margin_is_taken():
     # three images on the axes; the first image's second candidate is less similar to it, but has a larger margin
     text_vectors = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
     same = torch.tensor([[True, False, False]])
-    ranking = rank_candidates(text_vectors, E[:1], E, same)
+    ranking = rank_candidates(text_vectors, AXES[:1], AXES, same)
     torch.testing.assert_close(ranking.margins, torch.tensor([[0.1, 0.6, 0.6]]))
     assert ranking.best.tolist() == [1], "expected the first of two equally good candidates"
     assert ranking.ranks.tolist() == [[1, 1, 1]]
@@ -21,7 +21,7 @@ def test_the_candidate_with_the_largest_margin_is_taken():
 
 def test_ties_and_more_similar_images_worsen_the_rank():
     text_vectors = torch.tensor([[[0.5, 0.5, 0.6], [0.5, 0.5, 0.0], [0.2, 0.9, 0.9]]])
-    ranking = rank_candidates(text_vectors, E[:1], E, torch.tensor([[True, False, False]]))
+    ranking = rank_candidates(text_vectors, AXES[:1], AXES, torch.tensor([[True, False, False]]))
     assert ranking.ranks.tolist() == [[3, 2, 3]]
     torch.testing.assert_close(ranking.margins, torch.tensor([[-0.1, 0.0, -0.7]]))
     assert ranking.best.tolist() == [1]
@@ -62,7 +62,7 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
     vocabulary = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def measure_recall(samples):
-        captions = Reranker(Reranking(samples), ImageNumberJudge()).generate(
+        captions = Reranker(RerankSettings(samples=samples), ImageNumberJudge()).generate(
             speaker, [batch], vocabulary, torch.device("cpu")
         )
         assert captions.tokens.shape == (8, 1, 6)
@@ -76,7 +76,7 @@ def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
     speaker, vocabulary = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def generate_tokens(temperature):
-        reranker = Reranker(Reranking(2, temperature), ImageNumberJudge())
+        reranker = Reranker(RerankSettings(samples=2, temperature=temperature), ImageNumberJudge())
         return reranker.generate(speaker, [toy.batch()], vocabulary, torch.device("cpu")).tokens
 
     tempered, plain = generate_tokens(0.125), generate_tokens(1.0)
@@ -95,12 +95,12 @@ class ParityJudge:
         return self.captions[message.tokens[:, 0] % 2], self.images[rows]
 
 
-def test_by_similarity_other_images_do_not_count(toy):
+def test_other_images_do_not_count_in_the_score_similarity(toy):
     """Image 0 has similarities 1.26 and .76 to the captions, and margins .36 and .56."""
     speaker, vocabulary = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def choose_parities(score):
-        reranker = Reranker(Reranking(200, score=score), ParityJudge())
+        reranker = Reranker(RerankSettings(samples=200, score=score), ParityJudge())
         captions = reranker.generate(speaker, [toy.batch()], vocabulary, torch.device("cpu"))
         return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
 

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
-from pipeline.evaluation.caption_scores import Reranking
+from pipeline.evaluation.evaluation_settings import RerankSettings
 from pipeline.evaluation.signature import format_protocol_signature
 
 PREPARED = SimpleNamespace(manifest={"dataset": "toy", "images": {"test": 8}}, max_words=6)
@@ -26,11 +26,13 @@ def test_the_signature_names_guidance_the_hard_gallery_and_reranking_if_used():
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
     with_gallery = format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
     assert with_gallery == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")
-    ranked = format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20))
+    ranked = format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=RerankSettings(samples=20))
     assert ranked == plain.replace("|words=", "|rerank=samples:20,among:split|words=")
-    tempered = format_protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, 0.3))
+    tempered = format_protocol_signature(
+        PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=RerankSettings(samples=20, temperature=0.3)
+    )
     assert tempered == ranked.replace("among:split|", "among:split,temperature:0.3|")
     by_similarity = format_protocol_signature(
-        PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, score="similarity")
+        PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=RerankSettings(samples=20, score="similarity")
     )
     assert by_similarity == ranked.replace("among:split", "by:similarity")

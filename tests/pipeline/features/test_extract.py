@@ -133,7 +133,7 @@ def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn_images, tiny_
     assert not (tmp_path / "work").exists()
 
 
-def test_mirror_images_are_those_of_the_mirrored_files_after_the_others(drawn_images, tiny_network, tmp_path):
+def test_features_of_mirror_images_are_those_of_mirrored_files_and_come_last(drawn_images, tiny_network, tmp_path):
     photos, images = drawn_images
     (tmp_path / "turned").mkdir()
     for name in photos.files:
@@ -230,7 +230,7 @@ def test_an_image_with_infinite_or_nan_features_is_named(drawn_images, tiny_netw
         extract(*drawn_images, tmp_path / "out", tmp_path / "work", settings, batch=4)
 
 
-def test_real_photos_through_a_real_network(real_data, tmp_path):
+def test_real_photos_have_the_features_of_a_real_network(real_data, tmp_path):
     weights = real_data / "weights" / "mobilenetv2_100_imagenet.safetensors"
     statistics = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
     settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **statistics, grid_size=5)

@@ -5,14 +5,14 @@ from pipeline.errors import UserError
 from pipeline.features.projection import Projection, Standardisation
 
 
-def test_components_are_those_of_the_whole_in_float64():
+def test_components_equal_those_of_all_vectors_in_float64():
     torch.manual_seed(0)
     vectors = torch.randn(500, 6) @ torch.randn(6, 6) + 3
     projection = Projection.fit(vectors.split(64), 2)
     centred = vectors.double() - vectors.double().mean(0)
     values, directions = torch.linalg.svd(centred, full_matrices=False)[1:]
-    agree = (projection.components.double() @ directions[:2].T).abs()
-    torch.testing.assert_close(agree, torch.eye(2, dtype=torch.float64), atol=1e-4, rtol=0)
+    cosines = (projection.components.double() @ directions[:2].T).abs()
+    torch.testing.assert_close(cosines, torch.eye(2, dtype=torch.float64), atol=1e-4, rtol=0)
     assert projection.explained == pytest.approx(float(values[:2].square().sum() / values.square().sum()), abs=1e-6)
     got = projection(vectors)
     torch.testing.assert_close(got.mean(0), torch.zeros(2), atol=1e-3, rtol=0)

@@ -14,7 +14,7 @@ from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 
 
-def test_bytes_and_shares_of_white_and_the_first_frame_have_the_same_statistics():
+def test_uint8_and_float_images_and_a_films_first_frame_have_the_same_statistics():
     image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 80, 120), np.uint8))
     found = compute_texture_statistics(image)
     assert found.shape == (SIZE,)

@@ -12,7 +12,7 @@ from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
 from pipeline.channels.teacher_forcing import TeacherForcing
-from pipeline.estimators.baselines import CenteredBaseline, SelfCritical
+from pipeline.estimators.baselines import CentredBaseline, SelfCritical
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.enumerated import Enumeration, enumerate_mixtures, is_enumerable, is_independent
 from pipeline.gradients.gradient_world import draw_world
@@ -102,7 +102,7 @@ def test_all_distinct_mixture_patterns_of_a_caption():
     ],
     ids=["score function", "straight-through", "psst", "psst of words", "psst along samples"],
 )
-def test_sampled_gradients_agree_with_enumerated_moments(single_image, estimator):
+def test_sampled_gradients_have_the_enumerated_moments(single_image, estimator):
     mean, variance = single_image.moments(estimator)
     found = estimate_gradients(single_image.world, estimator, single_image.score, rounds=300)
     expected = float(found.var(0).sum()) / len(found)
@@ -159,11 +159,11 @@ def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_
 def test_sampled_estimators_are_not_enumerable():
     assert not is_enumerable(Pathwise(Gumbel()))
     assert not is_enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
-    assert not is_enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))
+    assert not is_enumerable(ScoreFunction(Multinomial(), CentredBaseline()))
     assert not is_enumerable(ScoreFunction(Multinomial(2), SelfCritical(Multinomial())))
     assert not is_enumerable(Detached(Multinomial()))
     assert is_independent(Pathwise(Gumbel()))
-    assert not is_independent(ScoreFunction(Multinomial(), CenteredBaseline()))
+    assert not is_independent(ScoreFunction(Multinomial(), CentredBaseline()))
     assert not is_independent(replace(make_psst(0.5), reduction="sum"))
     assert is_enumerable(ScoreFunction(Multinomial(), NoBaseline()))
     assert is_enumerable(ScoreFunction(Multinomial(), SelfCritical(TeacherForcing(requires_grad=False))))

@@ -12,19 +12,19 @@ from pipeline.gradients.observe import BOTH_SCORES
 from pipeline.gradients.pretraining_world import pretrain_world
 from pipeline.scores.discriminability import Hinge
 
-MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
+ONE_PER_NAME = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
 
 
 def test_names_of_candidates_are_unique():
     names = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
     assert len(set(names)) == len(names)
-    assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
+    assert {candidate.name for candidate in ONE_PER_NAME} == {candidate.name for candidate in ESTIMATORS}
     assert set(BOTH_SCORES) <= {candidate.name for candidate in ESTIMATORS}
 
 
 @pytest.mark.parametrize(
     "candidate",
-    [c if c in MIDDLE else pytest.param(c, marks=pytest.mark.slow) for c in ESTIMATORS],
+    [c if c in ONE_PER_NAME else pytest.param(c, marks=pytest.mark.slow) for c in ESTIMATORS],
     ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]),
 )
 def test_a_candidate_estimates_a_gradient(candidate):
@@ -44,7 +44,7 @@ def gradient_problem():
     return world, score, world.exact_gradient(score)
 
 
-@pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
+@pytest.mark.parametrize("candidate", ONE_PER_NAME, ids=lambda c: c.name)
 def test_a_candidates_mean_has_the_direction_of_the_exact_gradient(gradient_problem, candidate):
     world, score, truth = gradient_problem
     found = estimate_gradients(world, candidate.build(32, world.speaker), score, rounds=16).mean(0)

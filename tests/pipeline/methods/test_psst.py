@@ -21,23 +21,23 @@ from pipeline.scores.discriminability import Hinge
 
 LAM = 0.3
 CAPTION_MIXTURE = {"rho": 0.6, "mix": "caption", "feed": "sample"}
-WARM = {"temperature": 0.7}
-K3 = WARM | {"k": 3}
-# method, its options, the channel that the hinge's gradient crosses
+LOW_TAU = {"temperature": 0.7}
+K3 = LOW_TAU | {"k": 3}
+# method, its options, the channel of the pathwise hinge
 PATHWISE = [
     (psst_multinomial, {}, PartialSampling(StraightThrough(), 0.75, "token", "distribution")),
     (psst_multinomial, CAPTION_MIXTURE, PartialSampling(StraightThrough(), 0.6, "caption", "sample")),
     (psst_gumbel, {}, PartialSampling(Gumbel(temperature=1.0), 0.75, "token", "distribution")),
-    (psst_gumbel, CAPTION_MIXTURE | WARM, PartialSampling(Gumbel(temperature=0.7), 0.6, "caption", "sample")),
+    (psst_gumbel, CAPTION_MIXTURE | LOW_TAU, PartialSampling(Gumbel(temperature=0.7), 0.6, "caption", "sample")),
     (psst_reinmax, {}, PartialSampling(ReinMax(temperature=1.0), 0.75, "token", "distribution")),
-    (psst_reinmax, CAPTION_MIXTURE | WARM, PartialSampling(ReinMax(temperature=0.7), 0.6, "caption", "sample")),
+    (psst_reinmax, CAPTION_MIXTURE | LOW_TAU, PartialSampling(ReinMax(temperature=0.7), 0.6, "caption", "sample")),
     (psst_gumbel_rao, {}, PartialSampling(GumbelRao(temperature=1.0, k=10), 0.75, "token", "distribution")),
     (psst_gumbel_rao, CAPTION_MIXTURE | K3, PartialSampling(GumbelRao(temperature=0.7, k=3), 0.6, "caption", "sample")),
     (st_multinomial, {}, StraightThrough()),
     (st_gumbel, {}, Gumbel(temperature=1.0)),
-    (st_gumbel, WARM, Gumbel(temperature=0.7)),
+    (st_gumbel, LOW_TAU, Gumbel(temperature=0.7)),
     (st_reinmax, {}, ReinMax(temperature=1.0)),
-    (st_reinmax, WARM, ReinMax(temperature=0.7)),
+    (st_reinmax, LOW_TAU, ReinMax(temperature=0.7)),
     (st_gumbel_rao, {}, GumbelRao(temperature=1.0, k=10)),
     (st_gumbel_rao, K3, GumbelRao(temperature=0.7, k=3)),
 ]
@@ -107,9 +107,9 @@ def test_reinforce_subtracts_the_hinge_of_the_human_caption_by_default(toy, opti
 def test_reinforces_listener_minimises_the_mean_hinge_of_the_same_samples(toy):
     agents, batch = toy.agents(), toy.batch(step=1)
     losses = compute_losses(reinforce(agents, Objective(), LAM), batch)
-    assert set(losses) == {"listening"}
+    assert set(losses) == {"matching"}
     message = StepRollouts(agents.speaker.eval(), batch, seed=1).get_message(Multinomial())
-    assert_same_gradients(losses["listening"], -LAM * Hinge(agents.listener)(message, batch).mean(), agents.listener)
+    assert_same_gradients(losses["matching"], -LAM * Hinge(agents.listener)(message, batch).mean(), agents.listener)
     assert all(not p.requires_grad for p in agents.speaker.parameters())
 
 
@@ -135,7 +135,7 @@ def test_a_term_of_weight_0_is_left_out(toy, lam):
     for make in (psst_multinomial, luo):
         assert set(compute_losses(make(toy.agents(), Objective(), lam), toy.batch())) == {kept}
     assert {term.name for term in reinforce(toy.agents(), Objective(), lam).terms} == (
-        {kept} if lam == 0 else {kept, "listening"}
+        {kept} if lam == 0 else {kept, "matching"}
     )
 
 

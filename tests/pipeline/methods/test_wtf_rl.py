@@ -214,7 +214,7 @@ def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(step_rollouts, rewards, toy, reduction):
+def test_psst_with_the_contrastive_reward_differentiates_both_scores_pathwise(step_rollouts, rewards, toy, reduction):
     """The weighted scores are λα · Eq. 2 with the trained listener, λ(1 − α) · P_D, and (1 − λ) · CIDEr-D."""
     agents, batch, rollouts = step_rollouts
     lam, options = 0.3, {"rho": 0.6, "mix": "token", "feed": "sample"}

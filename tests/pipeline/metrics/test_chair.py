@@ -22,11 +22,11 @@ def split_captions(*captions: str) -> list[list[str]]:
         ("", []),
     ],
 )
-def test_objects_of_a_caption(caption, expected):
+def test_mentioned_objects_are_listed_by_name(caption, expected):
     assert find_mentioned_objects(tuple(caption.split())) == tuple(expected)
 
 
-def test_chair_by_hand():
+def test_chair_equals_values_computed_by_hand():
     captions = split_captions("a man on a sofa", "a cat and a dog and a cat", "a field", "a dog")
     references = [
         split_captions("a woman sits", "a couch"),
@@ -47,7 +47,7 @@ def test_annotated_objects_are_in_the_image_too():
     assert compute_chair(captions, references)["CHAIR_i"] == 1
 
 
-def test_captions_without_objects():
+def test_captions_without_objects_have_no_chair_i():
     assert compute_chair(split_captions("a field"), [split_captions("a dog")]) == {"CHAIR_s": 0, "objects": 0}
     with pytest.raises(UserError, match=r"CHAIR: need as many captions as references, one or more \(got 1 and 0\)"):
         compute_chair(split_captions("a"), [])

@@ -1,4 +1,4 @@
-"""CIDEr-D on ids against pycocoevalcap's on the same tokens, and against numbers worked out by hand."""
+"""CIDEr-D on ids against pycocoevalcap's on the same tokens, and against numbers computed by hand."""
 
 import math
 
@@ -64,7 +64,7 @@ def has_words(references):
 
 
 @st.composite
-def worlds(draw):
+def draw_world(draw):
     """Draw captions of a small vocabulary, some equal to a reference, and references that may exceed the limit."""
     width, words = draw(st.integers(1, 7)), draw(st.integers(1, 5))
     reference = st.lists(st.integers(1, words), max_size=width + 2)
@@ -77,15 +77,15 @@ def worlds(draw):
 
 
 @settings(max_examples=80)
-@given(worlds(), st.sampled_from(["train", "batch"]))
-def test_equals_pycocoevalcap_on_small_worlds(world, frequencies):
+@given(draw_world(), st.sampled_from(["train", "batch"]))
+def test_cider_equals_pycocoevalcaps_on_small_worlds(world, frequencies):
     captions, images, references, train, width = world
     check_scores(captions, images, references, train, width, True, frequencies)
 
 
 @pytest.mark.parametrize("frequencies", ["train", "batch"])
 @pytest.mark.parametrize("eos", [True, False])
-def test_equals_pycocoevalcap_on_captions_like_human_ones(eos, frequencies):
+def test_cider_equals_pycocoevalcaps_on_captions_like_human_ones(eos, frequencies):
     rng = np.random.default_rng(3)
 
     def draw_caption(longest):
@@ -103,7 +103,7 @@ def test_equals_pycocoevalcap_on_captions_like_human_ones(eos, frequencies):
     assert (expected[0] == 0) != eos  # an empty caption shares EOS with the references
 
 
-def test_worked_by_hand():
+def test_cider_equals_values_computed_by_hand():
     references = [[[1, 2]], [[3, 4]]]
     keys, counts = compute_document_frequencies(references, max_words=2, eos=False)
     scorer = CiderD.build(references, keys, counts, 2, max_words=2, eos=False, dtype=torch.float64)
@@ -174,7 +174,7 @@ def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):
     assert cider._look_up(torch.from_numpy(keys), slots, values, 0.0).tolist() == [1, 2, 3]
 
 
-def test_parts_of_images_give_the_same_scores(monkeypatch):
+def test_scores_do_not_depend_on_the_number_of_images_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     references = [[rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(3)] for _ in range(10)]
     tokens, images = torch.from_numpy(rng.integers(0, 9, (20, 8))), torch.from_numpy(rng.integers(0, 10, 20))
@@ -225,7 +225,7 @@ def test_invalid_inputs_are_reported_in_one_line():
     ):
         with pytest.raises(UserError, match=message) as raised:
             CiderD.build(references, keys, counts, images)
-        assert "\n" not in str(raised.value)
+        assert "\n" not in raised.value.args[0]
     with pytest.raises(UserError, match="at most 2 images, found 3 n-grams with 3 counts of at most 1, or another"):
         CiderD.build([[[1]]], np.array([1, 1, 1]), np.array([1, 1, 1]), 2)
     scorer = CiderD.build([[[1]]], keys, counts, 2)

@@ -14,7 +14,7 @@ from pipeline.metrics.diversity import (
 )
 
 
-def test_numbers_by_hand():
+def test_statistics_equal_values_computed_by_hand():
     captions = ["a red dog", "a red dog", "a dog dog", ""]
     tokens = torch.tensor([[1, 2, 3, 0], [1, 2, 3, 0], [1, 3, 3, 3], [0, 0, 0, 0]])
     expected = {
@@ -50,7 +50,7 @@ def test_captions_without_words_have_no_diversity():
         ("", False),
     ],
 )
-def test_repetition(caption, expected):
+def test_repeated_words_and_bigrams_are_detected(caption, expected):
     assert has_repetition(caption.split()) is expected
 
 
@@ -61,7 +61,7 @@ def test_invalid_inputs_are_reported():
         measure_caption_diversity([], [])
 
 
-def test_sets_of_captions_by_hand():
+def test_diversity_of_sets_equals_values_computed_by_hand():
     # image 1: 9 words, of which 5 are distinct; distinct bigrams: a dog, dog runs, a cat, cat sits
     # image 2: three equal captions
     sets = [["a dog runs", "a dog runs", "a cat sits"], ["a b c d e"] * 3]
@@ -81,7 +81,7 @@ def test_sets_of_captions_by_hand():
     assert figures["mBLEU-4 per caption"] == pytest.approx((alike + 1 + alike + 1 + other + 1) / 6, abs=1e-6)
 
 
-def test_sets_without_common_n_grams_and_sets_without_words():
+def test_sets_without_common_n_grams_or_without_words_have_an_mbleu_of_0():
     disjoint = measure_set_diversity([["a b c d e", "f g h i j"]])
     assert disjoint["Div-1"] == 1
     assert max(disjoint["mBLEU-4 corpus"], disjoint["mBLEU-4 per caption"]) < 1e-6
@@ -157,7 +157,7 @@ def _compute_plain_self_bleu(captions: list[str]) -> float:
     ("letters", "count", "nltk"),
     [(3, 40, 0.45788299751819067), (8, 60, 0.18539940557571186), (20, 100, 0.14133614311958825)],
 )
-def test_self_bleu_is_nltk_s(letters, count, nltk):
+def test_self_bleu_equals_nltks(letters, count, nltk):
     """The numbers are those of NLTK 3.10: sentence_bleu, weights of 1/5, smoothing method1."""
     draw = random.Random(letters)
     captions = [

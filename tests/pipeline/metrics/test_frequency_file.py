@@ -78,16 +78,16 @@ def make_python_3_dump(protocol):
     return lambda frequencies, ref_len: pickle.dumps({"document_frequency": frequencies, "ref_len": ref_len}, protocol)
 
 
-FORMS = {"Python 2": dump_python_2, "Python 2, protocol 0": dump_python_2_text} | {
+DUMPS = {"Python 2": dump_python_2, "Python 2, protocol 0": dump_python_2_text} | {
     f"Python 3, protocol {protocol}": make_python_3_dump(protocol) for protocol in (2, 3, 4, 5)
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_the_counts_are_those_of_the_file(tmp_path, form):
+@pytest.mark.parametrize("dump", DUMPS.values(), ids=DUMPS)
+def test_the_counts_are_those_of_the_file(tmp_path, dump):
     images = draw_captions(20)
     frequencies = count_ngrams(images)
-    (tmp_path / "idxs.p").write_bytes(form(frequencies, 20))
+    (tmp_path / "idxs.p").write_bytes(dump(frequencies, 20))
     keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, clip_captions(images))
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
     assert (np.diff(keys) > 0).all()
@@ -95,7 +95,7 @@ def test_the_counts_are_those_of_the_file(tmp_path, form):
     assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == expected
 
 
-def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path):
+def test_counts_over_captions_that_are_not_cut_are_the_projects_own(tmp_path):
     images = clip_captions(draw_captions(20))
     (tmp_path / "idxs.p").write_bytes(dump_python_2(count_ngrams(images), 20))
     result = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, images)
@@ -105,9 +105,9 @@ def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path
 
 def test_files_of_words_are_read_like_files_of_ids(tmp_path):
     images = draw_captions(20)
-    names = lambda word: VOCABULARY.words[word - 1]  # noqa: E731
+    get_word = lambda word: VOCABULARY.words[word - 1]  # noqa: E731
     (tmp_path / "idxs.p").write_bytes(dump_python_2(count_ngrams(images), 20))
-    (tmp_path / "words.p").write_bytes(dump_python_2(count_ngrams(images, names, "<eos>"), 20))
+    (tmp_path / "words.p").write_bytes(dump_python_2(count_ngrams(images, get_word, "<eos>"), 20))
     assert b"caf\xe9" in (tmp_path / "words.p").read_bytes()
     results = [
         read_document_frequencies(tmp_path / f"{n}.p", VOCABULARY, clip_captions(images)) for n in ("idxs", "words")
@@ -192,7 +192,7 @@ def test_another_pickle_is_reported(tmp_path, content):
     with pytest.raises(UserError) as caught:
         read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
     assert str(caught.value).startswith(f"{tmp_path / 'idxs.p'}: ")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in caught.value.args[0]
     assert not isinstance(getattr(float, "__init__", None), int)
 
 

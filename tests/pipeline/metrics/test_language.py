@@ -19,7 +19,7 @@ from pipeline.metrics.registry import METRIC_NAMES as SCORES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "language.json"
 PACKAGE = Path(meteor.__file__).parents[1]
-PARSERLESS = [metric for metric in SCORES if metric != "SPICE"]
+METRICS_WITHOUT_PARSER = [metric for metric in SCORES if metric != "SPICE"]
 
 CAPTIONS = [
     ("a dog runs through the grass", ["A dog runs through the grass.", "a brown dog, running", "The dog is outside!"]),
@@ -43,11 +43,11 @@ def score(hypotheses, references, metrics):
 
 @pytest.fixture(scope="module")
 def scorer():
-    with LanguageScorer(PARSERLESS) as scorer:
+    with LanguageScorer(METRICS_WITHOUT_PARSER) as scorer:
         yield scorer
 
 
-def test_equals_pycocoevalcap(scorer):
+def test_scores_equal_pycocoevalcaps(scorer):
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert [(captions, human) for captions, human in golden["captions"]] == [
         (captions, human) for captions, human in CAPTIONS
@@ -55,14 +55,14 @@ def test_equals_pycocoevalcap(scorer):
     files = sorted(PACKAGE.rglob("*"))
     result = scorer.score(*zip(*CAPTIONS, strict=True))
     assert result.not_computed == {}
-    assert set(result.scores) == set(golden["scores"]) == set(PARSERLESS)
-    for metric in PARSERLESS:
+    assert set(result.scores) == set(golden["scores"]) == set(METRICS_WITHOUT_PARSER)
+    for metric in METRICS_WITHOUT_PARSER:
         assert result.scores[metric] == pytest.approx(golden["scores"][metric], rel=1e-12), metric
         np.testing.assert_allclose(result.per_caption[metric], golden["per_caption"][metric], rtol=1e-12)
     assert sorted(PACKAGE.rglob("*")) == files  # nothing is written into the package
 
 
-def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
+def test_corpus_bleu_is_computed_from_the_sums_of_the_counts(scorer):
     result = scorer.score(*zip(*CAPTIONS, strict=True))
     captions, closest, *grams = result.bleu_counts.sum(0).tolist()
     guessed, matched = np.array(grams[:4], float), np.array(grams[4:], float)
@@ -72,12 +72,12 @@ def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
         assert brevity * precision[n] == pytest.approx(result.scores[f"BLEU-{n + 1}"], rel=1e-6)
 
 
-def test_a_second_set_in_the_same_process(scorer):
+def test_a_second_set_in_the_same_process_has_the_same_scores(scorer):
     """The second set is reversed. A third set ends with an empty caption, which the tokeniser's wrapper drops."""
     captions, human = zip(*CAPTIONS, strict=True)
     forward = scorer.score(captions, human)
     backward = scorer.score(captions[::-1], human[::-1])
-    for metric in PARSERLESS:
+    for metric in METRICS_WITHOUT_PARSER:
         np.testing.assert_allclose(backward.per_caption[metric][::-1], forward.per_caption[metric], rtol=1e-12)
     last = scorer.score(["a dog", ""], [["a dog"], ["a cat"]])
     assert last.scores["METEOR"] > 0
@@ -160,7 +160,7 @@ def write_java(folder, text):
         ("while read line; do echo Error: something; done", 600, "found 'Error: something'"),
     ],
 )
-def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):
+def test_other_metrics_are_computed_where_meteor_fails(tmp_path, monkeypatch, meteor, seconds, reason):
     # `cat` replaces the tokeniser
     program = write_java(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')
     monkeypatch.setattr(java, "_find_java", lambda: program)

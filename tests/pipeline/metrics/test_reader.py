@@ -9,7 +9,7 @@ def split_words(*captions: str) -> list[list[str]]:
     return [caption.split() for caption in captions]
 
 
-def test_numbers_by_hand():
+def test_statistics_equal_values_computed_by_hand():
     captions = split_words("a gray dog on the red sofa", "a man and a man with his hat", "the")
     references = [
         split_words("a grey dog", "the dog on a couch"),

@@ -24,7 +24,7 @@ IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 
 @pytest.fixture(params=[None, 1, 300])
 def block_size(request, monkeypatch):
-    """Set the scores per block: the default, one caption, or 300 scores."""
+    """Set the number of scores per block: the default, 1 (one row per block), or 300."""
     if request.param is not None:
         monkeypatch.setattr(retrieval, "BLOCK_SCORES", request.param)
 
@@ -41,7 +41,7 @@ def rank_pairs(captions, images, owners):
     return by_caption, by_image
 
 
-def test_ranks_by_hand():
+def test_ranks_equal_values_computed_by_hand():
     captions = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
     # scores: 1, 0, .6 for the first two; 0, 1, .8; -1, 0, -.6
     found = rank_gallery(captions, IMAGES, torch.tensor([0, 1, 2, 0]))
@@ -63,7 +63,7 @@ def test_equal_scores_count_against_the_caption_and_the_image():
 
 @pytest.mark.usefixtures("block_size")
 @pytest.mark.parametrize("tied", [False, True])
-def test_equals_the_plain_form_with_several_captions_an_image(tied):
+def test_ranks_equal_a_count_of_pairs_with_several_captions_per_image(tied):
     torch.manual_seed(1)
     owners = torch.cat([torch.arange(20), torch.randint(0, 20, (43,))])[torch.randperm(63)]
     captions, images = torch.randn(63, 8), torch.randn(20, 8)
@@ -105,7 +105,7 @@ def test_an_image_without_a_caption_is_reported():
         rank_captions_among(IMAGES, IMAGES, torch.tensor([0, 2, 2]), torch.tensor([[1], [2], [0]]))
 
 
-def test_recall_by_hand():
+def test_recall_equals_values_computed_by_hand():
     assert compute_recall(torch.tensor([1, 1, 3, 5, 6, 10, 11, 40])) == {
         "R@1": 25.0,
         "R@5": 50.0,

@@ -36,7 +36,7 @@ def meteor_requests(monkeypatch) -> list[list[str]]:
         def close(self):
             requests.append(["closed"])
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: LengthScore())
+    monkeypatch.setattr(shared_meteor, "Meteor", lambda timeout: LengthScore())
     return requests
 
 
@@ -65,7 +65,7 @@ def test_equal_captions_of_two_images_have_their_own_scores(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: ExactMatchScore())
+    monkeypatch.setattr(shared_meteor, "Meteor", lambda timeout: ExactMatchScore())
     scorer = TextScorer(decode, HUMAN.__getitem__)
     assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([0, 1])).tolist() == [1.0, 0.0]
     assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([1, 0])).tolist() == [0.0, 1.0]
@@ -99,6 +99,6 @@ def test_a_metric_that_cannot_run_is_reported(meteor_requests, monkeypatch):
     def raise_error(timeout):
         raise java.NotComputedError("no Java runs")
 
-    monkeypatch.setattr(shared_meteor, "connect_meteor", raise_error)
+    monkeypatch.setattr(shared_meteor, "Meteor", raise_error)
     with pytest.raises(UserError, match="reward METEOR: no Java runs"):
         TextScorer(decode, HUMAN.__getitem__).score(METEOR, TOKENS, IMAGES)

@@ -17,18 +17,19 @@ def test_a_critic_is_an_mlp_with_one_hidden_layer():
     assert found.tolist() == [[2 * 1 + 3 * 3 + 0.5, 3 * 2 + 5 * 2 + 0.5]]
 
 
-def test_a_control_is_initially_0_and_takes_the_softmax_at_its_temperature():
+def test_a_control_variate_is_initially_0_and_takes_the_softmax_at_its_temperature():
     torch.manual_seed(0)
     control = ControlVariate(2, 3, 4)
     states, perturbed = torch.randn(5, 2), torch.randn(5, 3)
     assert control(states, perturbed).tolist() == [0.0] * 5
     with torch.no_grad():
         control.outer.weight.fill_(1.0)
+        control.outer.bias.fill_(0.5)
         control.log_temperature.fill_(0.7)
     weights = torch.exp(perturbed / torch.exp(torch.tensor(0.7)))
     word = weights / weights.sum(1, keepdim=True)
     hidden = states @ control.from_state.weight.T + control.from_state.bias + word @ control.from_word.weight.T
-    torch.testing.assert_close(control(states, perturbed), hidden.clamp(min=0).sum(1))
+    torch.testing.assert_close(control(states, perturbed), hidden.clamp(min=0).sum(1) + 0.5)
     torch.testing.assert_close(control(states, perturbed + 3), control(states, perturbed))
     assert control.from_word.bias is None
     assert float(control(states, 9 * perturbed)[0].detach()) != pytest.approx(

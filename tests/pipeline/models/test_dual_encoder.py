@@ -1,5 +1,6 @@
 """A pretrained CLIP with its text encoder, as a judge and as a retriever."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -66,6 +67,14 @@ def test_embeddings_equal_clips_also_after_saving(clip, tmp_path):
         image_vectors = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
         torch.testing.assert_close(image_vectors, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
     assert not any(name.startswith("text.visual") for name in loaded.state_dict())
+
+
+def test_loading_without_open_clip_names_the_extra(clip, tmp_path, monkeypatch):
+    section, store, _, _ = clip
+    save_agents(tmp_path / "weights", {"listener": load_pretrained_encoder(section, store, CPU)})
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    with pytest.raises(UserError, match=r"open_clip is not installed: pip install 'saywhich\[vision\]'$"):
+        load_agent(tmp_path / "weights", "listener")
 
 
 def test_features_of_another_network_are_reported(clip):

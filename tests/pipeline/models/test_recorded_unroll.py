@@ -16,7 +16,7 @@ from pipeline.models.recorded_unroll import RecordedUnroll
 from pipeline.models.stepwise_unroll import StepwiseUnroll
 from pipeline.models.unroll import generate, open_unroll
 
-FED = PartialSampling(StraightThrough(3), 0.5)
+PSST = PartialSampling(StraightThrough(3), 0.5)
 
 
 def make_generator():
@@ -36,15 +36,15 @@ def unrolls(monkeypatch):
     """Return the list of the unrolls that generate captions."""
     opened = []
 
-    def remember(*arguments):
+    def record_unroll(*arguments):
         opened.append(open_unroll(*arguments))
         return opened[-1]
 
-    monkeypatch.setattr(unroll, "open_unroll", remember)
+    monkeypatch.setattr(unroll, "open_unroll", record_unroll)
     return opened
 
 
-@pytest.mark.parametrize("channel", [Multinomial(3), StraightThrough(3), FED])
+@pytest.mark.parametrize("channel", [Multinomial(3), StraightThrough(3), PSST])
 def test_an_unroll_is_recorded_only_where_captions_need_a_gradient(speaker_and_batch, channel, unrolls):
     speaker, batch = speaker_and_batch
     generate(speaker, batch, channel, make_generator())
@@ -53,11 +53,11 @@ def test_an_unroll_is_recorded_only_where_captions_need_a_gradient(speaker_and_b
     assert [type(each) for each in unrolls] == [RecordedUnroll, StepwiseUnroll]
 
 
-@pytest.mark.parametrize("channel", [Multinomial(3), FED])
+@pytest.mark.parametrize("channel", [Multinomial(3), PSST])
 def test_a_second_backward_pass_gives_the_same_gradients(speaker_and_batch, channel):
     speaker, batch = speaker_and_batch
     message = generate(speaker, batch, channel, make_generator())
-    values = message.log_probs if channel is not FED else message.distributions(speaker.vocabulary)
+    values = message.log_probs if channel is not PSST else message.distributions(speaker.vocabulary)
     loss, weights = (values * torch.randn(values.shape)).sum(), list(speaker.parameters())
     first, second = (torch.autograd.grad(loss, weights, retain_graph=True) for _ in range(2))
     for one, other in zip(first, second, strict=True):
@@ -67,7 +67,7 @@ def test_a_second_backward_pass_gives_the_same_gradients(speaker_and_batch, chan
 def test_a_record_is_freed_with_its_message(speaker_and_batch, unrolls):
     """A reference cycle through the graph would keep the record of every training step."""
     speaker, batch = speaker_and_batch
-    message = generate(speaker, batch, FED, make_generator())
+    message = generate(speaker, batch, PSST, make_generator())
     record = weakref.ref(unrolls.pop())
     assert record() is not None
     gc.disable()

@@ -120,7 +120,7 @@ def _sum_log_probs(speaker, batch, message, sample=0):
         partial(PooledLstm, words=4, hidden=4),
     ],
 )
-def test_an_exhaustive_beam_finds_the_most_probable_caption(make):
+def test_an_exhaustive_beam_returns_the_most_probable_caption(make):
     torch.manual_seed(1)
     speaker = make(vocabulary=3, region_size=2, max_words=3).eval()
     with torch.no_grad():

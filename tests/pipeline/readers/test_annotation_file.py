@@ -37,7 +37,7 @@ def test_names_are_equal_as_texts_and_are_whole_numbers_or_texts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("written", "half"),
+    ("written", "is_lone"),
     [
         (r"\ud83d\ude00", False),
         (r"\\ud83d", False),
@@ -48,9 +48,9 @@ def test_names_are_equal_as_texts_and_are_whole_numbers_or_texts(tmp_path):
         (r"\\\ud83d\\ude00", True),
     ],
 )
-def test_a_lone_surrogate_is_reported(tmp_path, written, half):
+def test_a_lone_surrogate_is_reported(tmp_path, written, is_lone):
     (tmp_path / "a.json").write_text(f'{{"images":\n["{written}"]}}')
-    if half:
+    if is_lone:
         with pytest.raises(UserError, match=r"a\.json, line 2: a lone surrogate"):
             JsonFile(tmp_path / "a.json")
     else:

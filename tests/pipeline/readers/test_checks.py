@@ -14,10 +14,10 @@ def test_expected_counts_are_checked(karpathy):
     assert check_corpus(read_karpathy(annotations), images, COUNTS).counts() == COUNTS
     assert check_corpus(read_karpathy(annotations), images, {"val": 2}).counts() == COUNTS
     with pytest.raises(
-        UserError, match="val has 2 images and 3 are expected, test has 2 images and 1 are expected; is it"
+        UserError, match="val has 2 images and 3 are expected, test has 2 images and 1 are expected; take"
     ):
         check_corpus(read_karpathy(annotations), images, {"train": 4, "val": 3, "test": 1})
-    with pytest.raises(UserError, match="train has 4 images and 5 are expected; is it the right file") as error:
+    with pytest.raises(UserError, match="train has 4 images and 5 are expected; take the right file") as error:
         check_corpus(read_karpathy(annotations), images, {"train": 5})
     assert "restval" not in str(error.value)  # the file has images of restval
 
@@ -29,7 +29,7 @@ def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
         data["images"] = [image for image in data["images"] if image["split"] != "restval"]
 
     annotations, images = karpathy(change=drop)
-    message = r"dataset_balls.json: train has 2 images and 4 are .* no image is in the split restval.*\(2 are missing"
+    message = r"dataset_balls.json: train has 2 images and 4 are .* no image is in the split restval.*2 are missing"
     with pytest.raises(UserError, match=message):
         check_corpus(read_karpathy(annotations), images, COUNTS)
     rows = json.loads(annotations.read_text())["images"]

@@ -27,7 +27,7 @@ def write_coco(folder: Path, images: Path) -> dict[str, Path]:
     return files
 
 
-def test_coco_form_is_read_from_one_file_per_split(karpathy, tmp_path):
+def test_coco_format_is_read_from_one_file_per_split(karpathy, tmp_path):
     _, images = karpathy(change=lambda d: [i.update(filepath="") for i in d["images"]])
     (images / "part" / "1.jpg").rename(images / "1.jpg")
     files = write_coco(tmp_path, images)
@@ -44,7 +44,7 @@ def test_coco_form_is_read_from_one_file_per_split(karpathy, tmp_path):
     assert by_form.name == "balls"
 
 
-def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_name(karpathy, tmp_path):
+def test_coco_format_takes_splits_from_a_file_and_omits_images_without_a_split(karpathy, tmp_path):
     annotations, images = karpathy()
     rows = [(i, f"part/{i}.jpg" if i % 2 else f"{i}.jpg", ["a ball"]) for i in range(8)]
     (tmp_path / "captions.json").write_text(json.dumps(make_coco(*rows)))
@@ -203,7 +203,7 @@ def test_real_coco_captions_agree_with_karpathys_file(real_data, tmp_path):
         assert {" ".join(raw.split()) for raw in texts_by_id[image.id]} <= {caption.text for caption in image.captions}
 
 
-def test_real_coco_photos_are_read_in_karpathys_form(real_data, tmp_path):
+def test_real_coco_photos_are_read_in_karpathys_format(real_data, tmp_path):
     mini = real_data / "coco_mini"
     data = json.loads((mini / "dataset_coco_mini.json").read_text())
     for row in [row for row in data["images"] if row["split"] == "val"][:30]:

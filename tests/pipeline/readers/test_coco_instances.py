@@ -19,7 +19,7 @@ def write_instances(folder: Path, content: dict, name: str = "instances.json") -
     return folder / name
 
 
-def test_objects_equal_pycocotools(tmp_path):
+def test_objects_are_those_of_pycocotools(tmp_path):
     file = write_instances(tmp_path, INSTANCES)
     more = write_instances(tmp_path, INSTANCES | {"images": [{"id": 42}], "annotations": []}, "more.json")
     assert read_instances([file, more]) == {"9": ["dining table", "dog"], "25": [], "42": []}

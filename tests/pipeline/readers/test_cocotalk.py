@@ -51,7 +51,7 @@ def test_images_splits_and_captions_are_those_of_the_files(tmp_path):
     ]
     assert [caption.words for caption in corpus.images[1].captions] == [("a", "ball"), ("ball", "UNK", "grass", "a")]
     assert corpus.images[1].captions[1].text == "ball UNK grass a"
-    assert (corpus.sources, corpus.cut) == (files, 4)
+    assert (corpus.sources, corpus.max_caption_words) == (files, 4)
 
 
 def test_ids_and_words_are_unchanged(tmp_path):
@@ -72,8 +72,8 @@ def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):
     assert PreparedData.load(tmp_path / "out").captions(2) == [[4, 1, 1]]
 
 
-def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
-    """The project's prepared data, written in the form of prepro_labels.py, are read to the same tables."""
+def test_prepared_data_in_this_format_are_read_unchanged(karpathy, tmp_path):
+    """The project's prepared data, written in the format of prepro_labels.py, are read to the same tables."""
     own = read_karpathy(karpathy()[0])
     write_prepared(own, tmp_path / "own", 1, 4)
     prepared = PreparedData.load(tmp_path / "own")
@@ -214,7 +214,7 @@ def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change,
     with pytest.raises(UserError, match=message) as caught:
         read_cocotalk(*write_files(tmp_path, change))
     assert str(caught.value).startswith(str(tmp_path / "cocotalk"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in caught.value.args[0]
 
 
 def test_whole_numbers_may_be_stored_as_real_ones(tmp_path):

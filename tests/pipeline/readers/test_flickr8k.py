@@ -22,7 +22,7 @@ LISTS = {"train": "3_c.jpg\n\n", "val": "1_a.jpg\r\n", "test": "2_b.jpg"}
 
 @pytest.fixture
 def folder(tmp_path):
-    """Write the four text files in the published form, and the photos of the lists; return their folder."""
+    """Write the four text files in the published format, and the photos of the lists; return their folder."""
     (tmp_path / "captions").write_text(CAPTIONS)
     (tmp_path / "images").mkdir()
     for split, names in LISTS.items():
@@ -37,7 +37,7 @@ def read(folder):
     )
 
 
-def test_flickr8ks_text_form_is_read_without_images_in_no_list(folder):
+def test_flickr8ks_text_format_is_read_without_images_in_no_list(folder):
     corpus = read(folder)
     assert [(image.id, image.file, image.split) for image in corpus.images] == [
         ("3_c.jpg", "3_c.jpg", "train"), ("1_a.jpg", "1_a.jpg", "val"), ("2_b.jpg", "2_b.jpg", "test"),
@@ -71,10 +71,10 @@ def test_a_mistake_is_reported_with_file_and_line(folder, file, text, message):
         (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message) as error:
         read(folder)
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
 
 
-def test_real_captions_in_the_text_form_are_those_of_karpathys_form(real_data, tmp_path):
+def test_real_captions_in_the_text_format_are_those_of_karpathys_format(real_data, tmp_path):
     whole = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"]
     rows = [row for split in LISTS for row in [r for r in whole if r["split"] == split][:40]]
     lines = [f"{row['filename']}#{k}\t{s['raw']}\n" for row in whole for k, s in enumerate(row["sentences"])]

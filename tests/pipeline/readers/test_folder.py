@@ -201,7 +201,7 @@ MISTAKES = {
     "a misspelt key": (
         "c.jsonl",
         '{"file": "001.png", "captoin": "a", "caption": null}\n',
-        r'c.jsonl, row 1: a column caption is needed; there are "file", "captoin"$',
+        r'c.jsonl, row 1: a column caption is needed; there are "file", "captoin"; rename or add a column$',
     ),
     "no lines": ("c.jsonl", "\n", "c.jsonl: the table has no rows; add one or more$"),
     "a row without a key": (
@@ -243,14 +243,22 @@ def test_a_mistake_in_a_table_is_reported_in_one_line_with_file_and_row(folder, 
     with pytest.raises(UserError, match=message) as error:
         check_corpus(read_folder(folder / file, folder), folder)
     assert str(error.value).startswith(str(folder / file))
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
+
+
+def test_a_quote_inside_an_unquoted_caption_is_kept(folder):
+    (folder / "c.csv").write_text(GOOD + '001.png,a 5" pipe,train\n002.png,"a ""big"" ship",train\n')
+    captions = [texts["caption"] for _, texts in table_files.read_rows(folder / "c.csv")]
+    assert captions[-2:] == ['a 5" pipe', 'a "big" ship']
 
 
 def test_a_missing_table_a_missing_column_and_values_other_than_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "captoin": ["a cat"]}), folder / "c.parquet")
-    with pytest.raises(UserError, match=r'c.parquet: a column caption is needed; there are "file", "captoin"$'):
+    with pytest.raises(
+        UserError, match=r'c.parquet: a column caption is needed; there are "file", "captoin"; rename or'
+    ):
         check_corpus(read_folder(folder / "c.parquet", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c.parquet: the column caption must hold texts, not list"):

@@ -8,7 +8,7 @@ from pipeline.readers import read_karpathy
 from pipeline.readers.checks import check_corpus
 
 
-def test_karpathy_form_is_read(karpathy):
+def test_karpathys_format_is_read(karpathy):
     corpus = read_karpathy(karpathy()[0])
     assert corpus.name == "balls"
     assert corpus.counts() == {"train": 4, "val": 2, "test": 2}  # restval joins train
@@ -78,7 +78,7 @@ def test_a_mistake_in_a_karpathy_file_is_reported_with_its_place(karpathy, name)
     with pytest.raises(UserError, match=message) as error:
         check_corpus(read_karpathy(annotations), images)
     assert str(annotations) in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
 
 
 def test_the_reported_line_begins_the_image(karpathy):
@@ -123,11 +123,11 @@ def test_a_missing_folder_of_images_is_reported(karpathy, tmp_path):
 
 
 @pytest.mark.slow
-def test_real_flickr8k_has_the_counts_of_this_copy_and_karpathys_tokens(real_data):
+def test_real_flickr8k_has_7000_images_and_karpathys_tokens(real_data):
     corpus = check_corpus(
         read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images"
     )
-    # this copy lacks the images of the published test split
+    # the real data lack the images of the published test split
     assert corpus.counts() == {"train": 5000, "val": 1000, "test": 1000}
     captions = [caption for image in corpus.images for caption in image.captions]
     assert len(captions) == 35_000

@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -5,7 +6,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.readers.splits import draw_split, read_splits
 
-FORMS = {
+FORMATS = {
     "lists": {"train": [9, "b.jpg"], "restval": [42], "val": ["c.jpg"], "test": []},
     "karpathy": {
         "images": [
@@ -25,9 +26,9 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_three_forms_give_the_same_splits(form, tmp_path):
-    (tmp_path / "splits.json").write_text(json.dumps(FORMS[form]))
+@pytest.mark.parametrize("name", FORMATS)
+def test_three_formats_give_the_same_splits(name, tmp_path):
+    (tmp_path / "splits.json").write_text(json.dumps(FORMATS[name]))
     splits = read_splits(tmp_path / "splits.json")
     assert splits.by_image == {"9": "train", "b.jpg": "train", "42": "train", "c.jpg": "val"}
     assert splits.restval == 1
@@ -59,8 +60,6 @@ def test_a_mistake_in_a_file_of_splits_is_reported_with_its_place(data, message,
 
 
 def test_random_splits_are_blake2b_of_seed_and_name():
-    import hashlib
-
     values = {}
     for name in ("a.jpg", "trip/b.jpg", "c.png"):
         digest = hashlib.blake2b(f"7\n{name}".encode(), digest_size=8).hexdigest()

@@ -26,7 +26,7 @@ def plain_report(build_world, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def full_report(build_world, tmp_path_factory) -> Path:
-    """Write a report of four images and two frozen speakers for the world that has every measurement."""
+    """Write a report of four images and two frozen speakers for the world with scores of single captions."""
     world, out = build_world(tmp_path_factory.mktemp("full"), True), tmp_path_factory.mktemp("full-report")
     settings = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
     inputs = {"crossed": world.crossed}

@@ -192,7 +192,7 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
 
 
 def test_tab_reaches_every_control_and_outlines_it(page):
-    """A group of radio buttons is one stop. The tests above press its arrow keys."""
+    """A group of radio buttons is one tab stop. The tests above press its arrow keys."""
     expected = page.evaluate(
         """() => {
           const all = [...document.querySelectorAll("a, button, summary, [tabindex='0'], input:checked")];
@@ -290,7 +290,7 @@ def test_text_has_a_contrast_ratio_of_at_least_4_5(open_page, scheme):
 
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
+def test_axe_reports_no_violation_in_the_unfolded_page(open_page, screen, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(viewport=screen, color_scheme=scheme, bypass_csp=True)
     page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")

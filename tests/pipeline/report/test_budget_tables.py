@@ -75,7 +75,7 @@ def test_numbers_that_older_trainings_lack_are_shown_as_not_recorded(trained_wor
     rows = {row[0]: row[1:] for row in build_budget_table(average_budgets(choices, old)).rows}
     assert rows["mle"] == ["10", UNKNOWN, UNKNOWN]
     assert rows["luo"] == ["20", "1,150", UNKNOWN]
-    assert rows["psst_multinomial"] == ["0", "0", "0"]  # a training of no epoch
+    assert rows["psst_multinomial"] == ["0", "0", "0"]  # a training without steps
     assert build_budget_table(average_budgets(choices, {})) is None
 
 
@@ -116,10 +116,11 @@ def test_the_report_has_the_table_and_the_curves(trained_world, tmp_path):
     assert (tmp_path / "learning.png").stat().st_size > 0
 
 
-def test_a_damaged_history_is_reported_in_one_line(trained_world):
+@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: "[1]\n"])
+def test_a_damaged_history_is_reported(trained_world, damage):
     path = trained_world.sweep.parent / "models/mle/history.jsonl"
-    path.write_text(path.read_text()[:-9])
-    with pytest.raises(UserError, match=r"mle/history.jsonl: a line is not JSON \(.*\); run again the stage"):
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(UserError, match=r"mle/history.jsonl: a line is no JSON object \(.*\); run again the stage"):
         read_runs(trained_world)
 
 

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,18 @@ def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
     table = build_significance_table(comparison, slice_)
     assert {cell for row in table.rows for cell in row[1:]} == {"–"}
     assert any(note.startswith("– (2 of 2 rows have only dashes)") for note in table.notes)
+
+
+def test_the_compact_table_explains_dashes_of_its_own_judges_alone(full_world, make_full_cell):
+    spanning = ((0.85, 0.65), (0.95, 0.55))
+    comparison, slice_ = make_bounded_slice(full_world, make_full_cell, psst_multinomial=spanning, luo=spanning)
+    first, middle, *_, last = comparison.results.judges
+    ((label, by_judge),) = slice_.differences.items()
+    for missing, noted in ((middle, False), (last, True)):
+        kept = {judge: difference for judge, difference in by_judge.items() if judge != missing}
+        table = build_significance_table(comparison, replace(slice_, differences={label: kept}), compact=True)
+        assert any("rows have only dashes" in note for note in table.notes) == noted
+    assert first in by_judge
 
 
 def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):

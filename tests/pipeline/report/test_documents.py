@@ -244,6 +244,10 @@ def test_provenance_is_one_line(root):
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
         ("small | Wor", "results/small.json has 3 tables that begin with “Wor”; name one of Words; Words, all; Work"),
         ("small | figure: rho", "results/small.json has no figure “rho”; there are: curve"),
+        (
+            "small | figure: curve | rows: mle",
+            "results/small.json figure curve: expected no options, found rows; remove the option",
+        ),
         ("small | Words | columns: λ", "results/small.json has no “λ” in that table; there are: Method; n; Luo et al."),
         (
             "small | Words | rows: sle",

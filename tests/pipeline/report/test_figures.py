@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate
 from pipeline.analysis.judge_titles import make_recall_keys
 from pipeline.analysis.results import add_frozen_speakers, read_results
@@ -119,8 +120,8 @@ def make_rho_comparison(world, found):
         CurveReading(curve, None, curve.points[0], {make_recall_keys(judge): value for judge, value in one.items()})
         for curve, one in zip(curves, found, strict=True)
     )
-    series = ComparisonSlice("CIDEr", 0.9, readings)
-    return results, Comparison(results, (), (), (series,), None, 0)
+    slice_ = ComparisonSlice("CIDEr", 0.9, readings)
+    return results, Comparison(results, (), (), (slice_,), None, Resamples(0))
 
 
 def test_recall_against_rho_has_its_intervals(full_world):

@@ -11,7 +11,7 @@ from pipeline.analysis.results import add_frozen_speakers, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
 from pipeline.features.images import open_image
-from pipeline.report import gallery as module
+from pipeline.report import gallery
 from pipeline.report.gallery import (
     build_gallery_views,
     choose_example_line,
@@ -111,7 +111,7 @@ def test_thumbnails_beyond_the_budget_are_left_out_from_the_end(full_world, monk
     pictures = make_world_gallery(full_world)
     everything = make_thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
-    monkeypatch.setattr(module, "MAX_THUMBNAILS", budget)
+    monkeypatch.setattr(gallery, "MAX_THUMBNAILS", budget)
     assert list(make_thumbnails(pictures, full_world.prepared, full_world.images)) == list(everything)[:9]
     assert make_thumbnails([], full_world.prepared, full_world.images) == {}
 
@@ -279,12 +279,12 @@ def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world
     picture = make_world_gallery(world, images=1)[0]
     assert picture.image.size == (320, 240)
     assert picture.image.getpixel((3, 3)) == (0, 0, 0)
-    assert picture.moving.startswith("data:image/webp;base64,")
+    assert picture.animation_uri.startswith("data:image/webp;base64,")
     environment = Environment(loader=PackageLoader("pipeline.report", "template"))
     environment.filters["published"] = str
     image_of = environment.get_template("macros.html").module.image_of
-    shown = f'<source srcset="{picture.data_uri}" media="(prefers-reduced-motion: reduce)"><img src="{picture.moving}"'
-    assert shown in image_of(picture)
-    still = image_of(replace(picture, moving=""))
+    source = f'<source srcset="{picture.data_uri}" media="(prefers-reduced-motion: reduce)">'
+    assert f'{source}<img src="{picture.animation_uri}"' in image_of(picture)
+    still = image_of(replace(picture, animation_uri=""))
     assert still.startswith(f'<img src="{picture.data_uri}"')
     assert "<picture>" not in still

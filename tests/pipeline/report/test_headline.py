@@ -1,4 +1,4 @@
-"""The method of the report's headline, and the doubt about its difference from the control."""
+"""The method of the report's headline, and the interval of its difference from the control."""
 
 from types import SimpleNamespace
 

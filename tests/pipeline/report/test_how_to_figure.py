@@ -1,4 +1,4 @@
-"""The page on figures, followed in a copy of the project."""
+"""The changes of docs/how_to/figure.md, applied to a copy of the project."""
 
 import re
 

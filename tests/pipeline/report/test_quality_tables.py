@@ -115,7 +115,7 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
-def test_crossed_listeners_are_means_over_seeds(full_world):
+def test_recalls_of_cross_play_are_means_over_seeds(full_world):
     crossed = json.loads(full_world.crossed.read_text())
     table = build_cross_play_table(crossed)
     row = get_cells(table, "luo")

@@ -15,7 +15,7 @@ from pipeline.report.recording import COMMANDS, iterate_tables, write_record
 from pipeline.report.result_file import PrintedTable, read_result
 from pipeline.report.tables import Table, TableColumn
 from pipeline.runtime.files import compute_sha256
-from pipeline.workflow import record_results as command
+from pipeline.workflow import record_results
 
 TABLE = Table(
     "results",
@@ -52,7 +52,7 @@ def test_tables_of_markdown_equal_the_printed_ones():
 
 
 def test_a_profiles_tables_figures_seeds_commit_and_command_are_recorded(root, capsys):
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")
     assert found.tables == {"Results at the chosen λ, 5 images": PRINTED}
@@ -70,7 +70,7 @@ def test_a_profiles_tables_figures_seeds_commit_and_command_are_recorded(root, c
 
 def test_the_time_of_make_test_is_recorded(root):
     write_run_record(root / "data/tests/tests.md", "make test", 3456, 401.4, 2)
-    assert command.main(["tests"]) == 0
+    assert record_results.main(["tests"]) == 0
     found = read_result(root, "tests")
     assert found.command == "make test"
     assert found.tables["Time of the tests"] == PrintedTable(
@@ -78,32 +78,32 @@ def test_the_time_of_make_test_is_recorded(root):
     )
 
 
-def test_changed_code_and_another_machine_are_named(root):
+def test_changed_code_marks_the_commit_and_the_command_omits_the_machine(root):
     (root / "profiles" / "small.yaml").write_text("seed: 2\n")
     (root / "params.yaml").write_text("seed: 2\n")
-    assert command.main(["small@xeon"]) == 0
+    assert record_results.main(["small@xeon"]) == 0
     assert read_result(root, "small@xeon").command == "make repro PROFILE=small"
     assert read_result(root, "small@xeon").commit.endswith("-dirty")
 
 
 @pytest.mark.parametrize("path", ["pipeline/methods/new.py", "saywhich/changed.py"])
-def test_code_that_is_in_no_commit_is_named(root, path):
+def test_code_that_is_in_no_commit_marks_the_commit(root, path):
     (root / "pipeline" / "__pycache__").mkdir(parents=True)
     (root / ".gitignore").write_text("__pycache__/\n")
     (root / "pipeline" / "__pycache__" / "a.pyc").touch()
     (root / "notes.txt").touch()
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     assert not read_result(root, "small").commit.endswith("-dirty")
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).touch()
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     assert read_result(root, "small").commit.endswith("-dirty")
 
 
 def test_without_a_commit_nothing_is_recorded(root, capsys, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
     (root / ".git").rename(root / "git")
-    assert command.main(["small"]) == 2
+    assert record_results.main(["small"]) == 2
     assert "is not a git repository with a commit: expected the commit of the run" in capsys.readouterr().err
     assert not (root / "results" / "small.json").exists()
 
@@ -117,7 +117,7 @@ def test_without_a_commit_nothing_is_recorded(root, capsys, monkeypatch):
 )
 def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):
     (root / "data" / "report" / "tables.md").write_text(f"**A table**\n\n{table}\n")
-    assert command.main(["small"]) == 2
+    assert record_results.main(["small"]) == 2
     assert capsys.readouterr().err == (
         f"data/report: a table is damaged (Value error, {problem}); make repro PROFILE=small writes it again\n"
     )
@@ -127,18 +127,18 @@ def test_two_tables_of_one_title_are_refused(root, capsys):
     """Tables at values of report.cider_levels that agree to three decimal places have the same title."""
     other = replace(TABLE, rows=TABLE.rows[:1])
     (root / "data" / "report" / "tables.md").write_text(format_markdown([TABLE, other, TABLE], ""), encoding="utf-8")
-    assert command.main(["small"]) == 2
+    assert record_results.main(["small"]) == 2
     error = capsys.readouterr().err
     assert "two tables have the title 'Results at the chosen λ, 5 images'; rename one, or give values of" in error
     assert not (root / "results" / "small.json").exists()
 
 
 def test_a_figure_recorded_again_keeps_its_path(root):
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     path = root / "results" / "small.json"
     path.write_text(path.read_text().replace("small_curve.png", "recall.png"))
     (root / "data" / "report" / "curve.png").write_bytes(b"a new curve")
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     assert (root / "docs" / "recall.png").read_bytes() == b"a new curve"
 
 
@@ -149,13 +149,13 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
     row("a longer peer", 617, "–")
     printed = f"benchmarks/speed.py\none core\n{capsys.readouterr().out}\nsame answers\n"
     (root / "data" / "benchmarks" / "speed.md").write_text(printed, encoding="utf-8")
-    assert command.main(["benchmarks@slow"]) == 0
+    assert record_results.main(["benchmarks@slow"]) == 0
     found = read_result(root, "benchmarks@slow")
     rows = [["ours", "1,234", "2.0"], ["a longer peer", "617", "–"]]
     assert found.tables == {"Speed": PrintedTable(columns=["by", "images/s", "ratio"], rows=rows)}
     assert (found.command, found.seeds) == ("python benchmarks/speed.py", [])
     (root / "data" / "benchmarks" / "size.md").write_text(printed.replace("Speed", "Size"), encoding="utf-8")
-    assert command.main(["benchmarks@slow"]) == 0
+    assert record_results.main(["benchmarks@slow"]) == 0
     assert read_result(root, "benchmarks@slow").command == "make bench"
 
 
@@ -173,7 +173,7 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
 )
 def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, message):
     (root / "params.yaml").write_text("seed: 3\n")
-    assert command.main([name]) == 2
+    assert record_results.main([name]) == 2
     assert capsys.readouterr().err == message + "\n"
     assert not (root / "results" / f"{name}.json").exists()
 
@@ -181,7 +181,7 @@ def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, message)
 def test_a_figure_with_photos_is_not_published(root, capsys):
     (root / "data/report/hacked.png").write_bytes(b"photos")
     (root / "README.md").write_text("<!-- results: small | figure: hacked -->\n![Photos](…)\n<!-- end -->\n")
-    assert command.main(["small"]) == 2
+    assert record_results.main(["small"]) == 2
     assert capsys.readouterr().err == (
         "a document shows figure hacked of small: expected one without photos; remove it\n"
     )
@@ -189,7 +189,7 @@ def test_a_figure_with_photos_is_not_published(root, capsys):
     for path in ("params.yaml", "profiles/small.yaml"):
         (root / path).write_text("seed: 1\ndraw: {scenes: {images: 5}}\n")
     (root / "profiles/base.yaml").write_text("seed: 2\ndraw: {}\n")
-    assert command.main(["small"]) == 0
+    assert record_results.main(["small"]) == 0
     assert (root / "docs/small_hacked.png").read_bytes() == b"photos"
 
 
@@ -208,12 +208,12 @@ def test_no_figure_is_copied_where_another_is_missing(root):
 def test_a_start_is_recorded_by_its_seed_and_summarised_with_the_others(root, capsys):
     for start in (2, 1):
         (root / "params.yaml").write_text(f"seed: {start}\n")
-        assert command.main([f"small@start{start}"]) == 0
+        assert record_results.main([f"small@start{start}"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         *("results/small@start2.json", "results/small.json", "results/small@start1.json", "results/small.json")
     ]
     assert read_result(root, "small@start2").command == "make repro PROFILE=small START=2"
     assert read_result(root, "small").seeds == [1, 2]
     assert read_result(root, "small").figures["curve"].file == "docs/small_curve.png"
-    assert command.main(["small@start2"]) == 2
+    assert record_results.main(["small@start2"]) == 2
     assert "params.yaml differs from the profile small with start 2" in capsys.readouterr().err

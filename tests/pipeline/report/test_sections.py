@@ -23,7 +23,7 @@ def test_every_section_has_a_unique_name_a_template_and_a_heading_or_an_outer_se
     assert len(names) == len(set(names))
     for each in REPORT.sections:
         assert each.template_file.is_file()
-        assert each.within in ("", *names)
-        assert each.heading or each.within
+        assert each.parent in ("", *names)
+        assert each.heading or each.parent
     files = [each.template_file for each in REPORT.sections]
     assert len({file.name for file in files}) == len(set(files)), "templates are included by their file names"

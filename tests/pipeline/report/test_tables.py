@@ -57,7 +57,7 @@ def test_the_adapted_listener_has_columns_where_it_judged(full_world):
         assert {len(cells) for cells in table.rows} == {len(table.columns)}
 
 
-def test_human_captions_are_ranked_by_each_judge(world):
+def test_each_judge_ranks_images_by_human_captions(world):
     row = find_row(build_human_table(*read_and_choose(world)), "luo")
     assert (row["Own listener R@10"], row["Pretrained listener R@10"], row["Independent judge R@10"]) == (
         "60.0",
@@ -110,7 +110,7 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
     assert build_compact_tables(results, choices)[1].warning == table.warning
 
 
-def test_unselected_settings_have_no_protocol(world, cells, control, make_cell):
+def test_a_method_without_a_selected_setting_has_no_protocol(world, cells, control, make_cell):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     blind = [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write([*cells, *blind], [control])

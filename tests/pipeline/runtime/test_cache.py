@@ -25,7 +25,7 @@ def test_a_new_folder_is_private_to_the_user(cache_folder, umask):
     assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, cache_folder)} == {0o700}
 
 
-def test_a_readable_folder_is_made_private_and_a_writable_one_refused(cache_folder):
+def test_a_readable_folder_is_made_private_and_a_writable_one_is_refused(cache_folder):
     (cache_folder / "photos").mkdir(parents=True)
     cache_folder.chmod(0o755)
     assert stat.S_IMODE(cache.make_private_folder("photos").parent.stat().st_mode) == 0o700

@@ -27,7 +27,7 @@ def compute_exp(x, out):
         out[i] = exp(x[i])
 
 
-def test_tanh_in_single_precision():
+def test_tanh_in_single_precision_is_within_its_documented_error():
     x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     out = np.empty_like(x)
     compute_tanh(x, out)
@@ -38,7 +38,7 @@ def test_tanh_in_single_precision():
     assert out[1:3] == pytest.approx([1, -1])
 
 
-def test_exp_in_single_precision():
+def test_exp_in_single_precision_is_within_its_documented_error():
     x = np.concatenate([np.linspace(-86.9, 88, 200_001), -np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
     out = np.empty_like(x)
     compute_exp(x, out)
@@ -48,7 +48,7 @@ def test_exp_in_single_precision():
     assert (out[1:3] == 0).all()
 
 
-def test_double_precision_is_numpys():
+def test_results_in_double_precision_are_numpys():
     x = np.linspace(-20, 20, 1001)
     out = np.empty_like(x)
     compute_tanh(x, out)
@@ -96,21 +96,21 @@ def compute(function: Callable[..., None], folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "how", [DAMAGE_KINDS[0], *(pytest.param(how, marks=pytest.mark.slow) for how in DAMAGE_KINDS[1:])]
+    "damage", [DAMAGE_KINDS[0], *(pytest.param(damage, marks=pytest.mark.slow) for damage in DAMAGE_KINDS[1:])]
 )
-def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, how):
+def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, damage):
     expected = compute(compute_sums, tmp_path)
     (path,) = tmp_path.iterdir()
     other = compute(compute_products, tmp_path / "other")
     assert len(other) == len(expected)
     assert other != expected
     (other_path,) = (tmp_path / "other").iterdir()
-    whole, rng = path.read_bytes(), random.Random(how)
+    whole, rng = path.read_bytes(), random.Random(damage)
     for _ in range(3):
-        path.write_bytes(damage_content(how, whole, [other_path.read_bytes()], rng))
+        path.write_bytes(damage_content(damage, whole, [other_path.read_bytes()], rng))
         assert compute(compute_sums, tmp_path) == expected
         restored = path.stat()
-        assert path.stat().st_size > 1000
+        assert restored.st_size > 1000
         assert compute(compute_sums, tmp_path) == expected
         assert path.stat().st_ino == restored.st_ino, "the restored file is loaded and not compiled again"
 
@@ -122,7 +122,7 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
         *(pytest.param(each, marks=pytest.mark.slow) for each in (pickle.dumps(3), b"cnowhere\nnothing\n.")),
     ],
 )
-def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_path, content):
+def test_machine_code_of_another_format_with_a_right_digest_is_compiled_again(tmp_path, content):
     expected = compute(compute_sums, tmp_path)
     (path,) = tmp_path.iterdir()
     write_checked(path, content)

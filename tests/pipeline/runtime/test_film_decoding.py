@@ -2,6 +2,7 @@
 
 import gc
 import struct
+import sys
 import weakref
 from fractions import Fraction
 from itertools import product
@@ -123,7 +124,7 @@ def test_a_damaged_film_is_reported_in_one_line_with_its_name(tmp_path, name):
         with pytest.raises(UserError) as error:
             check_film(path)
         assert str(path) in str(error.value)
-        assert "\n" not in str(error.value)
+        assert "\n" not in error.value.args[0]
 
 
 def test_damaged_frames_of_a_film_with_a_whole_index_are_reported(tmp_path):
@@ -132,12 +133,12 @@ def test_damaged_frames_of_a_film_with_a_whole_index_are_reported(tmp_path):
     whole = path.read_bytes()
     start, end = whole.index(b"mdat") + 4, whole.index(b"moov") - 4
     path.write_bytes(whole[:start] + bytes(end - start) + whole[end:])
-    assert len(read_timeline(path).durations) == 16  # only the decoder finds the damage
+    assert len(read_timeline(path).durations) == 16  # only the decoder detects the damage
     with pytest.raises(UserError, match=r"a\.mp4: the file cannot be decoded"):
         check_film(path)
 
 
-def test_a_missing_film_and_a_folder_in_place_of_a_film(tmp_path):
+def test_a_missing_film_and_a_folder_in_place_of_a_film_are_reported(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_timeline(tmp_path / "a.mp4")
     (tmp_path / "b.mp4").mkdir()
@@ -196,7 +197,7 @@ def test_decoded_frames_are_not_kept(tmp_path):
 def test_films_without_pyav_name_the_extra_and_gifs_work(tmp_path, monkeypatch):
     write_film(tmp_path / "a.mp4", [100] * 3)
     write_gif(tmp_path / "a.gif", [100] * 3)
-    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    monkeypatch.setitem(sys.modules, "av", None)
     check_film(tmp_path / "a.gif")
     with pytest.raises(
         UserError, match=r"a.mp4: films need PyAV, which is not installed: pip install 'saywhich\[films\]'"

@@ -67,7 +67,7 @@ def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", ".out.b.12345678.part", "out"]
 
 
-def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
+def test_a_folder_in_use_is_refused(tmp_path, monkeypatch):
     (tmp_path / "inside").mkdir()
     monkeypatch.chdir(tmp_path / "inside")
     monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "mount")

@@ -75,20 +75,20 @@ def test_the_measured_choice_is_cached(cache, monkeypatch):
     assert matmul_precision.get_current_precision() == "medium"
 
 
-@pytest.mark.parametrize("how", ["another choice", *DAMAGE_KINDS])
-def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monkeypatch, how):
+@pytest.mark.parametrize("damage", ["another choice", *DAMAGE_KINDS])
+def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monkeypatch, damage):
     monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: {"precision": "highest"})
     matmul_precision.choose_precision(make_large_layers(), CPU)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
     write_checked(file, json.dumps(json.loads(read_checked(file)) | {"cpu": "other", "precision": "medium"}).encode())
     other = file.read_bytes()
-    rng = random.Random(how)
+    rng = random.Random(damage)
     for _ in range(9):
         content = (
             whole.replace(b"highest", b"medium ")
-            if how == "another choice"
-            else damage_content(how, whole, [other], rng)
+            if damage == "another choice"
+            else damage_content(damage, whole, [other], rng)
         )
         file.write_bytes(content)
         matmul_precision.choose_precision(make_large_layers(), CPU)
@@ -108,7 +108,7 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     assert printed.count("\n") == 1
 
 
-def test_the_environment_variable_decides(cache, monkeypatch):
+def test_the_environment_variable_sets_the_precision(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "medium")
     matmul_precision.choose_precision(make_large_layers(), CPU)
     assert matmul_precision.get_current_precision() == "medium"
@@ -122,12 +122,6 @@ def test_the_environment_variable_decides(cache, monkeypatch):
     with pytest.raises(
         UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium; set it to one of"
     ):
-        matmul_precision.choose_precision(make_large_layers(), CPU)
-
-
-def test_the_former_environment_variable_is_refused_with_the_new_name(cache, monkeypatch):
-    monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
-    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now"):
         matmul_precision.choose_precision(make_large_layers(), CPU)
 
 

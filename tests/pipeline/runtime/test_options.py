@@ -29,7 +29,7 @@ def nest_lists(depth):
         ("open_clip", {"embed_dim": [-(2**20)] * MAX_LENGTH, "vision_cfg": {"layers": 128, "width": "a" * MAX_LENGTH}}),
     ],
 )
-def test_options_of_a_networks_shape_are_returned(library, options):
+def test_allowed_options_are_returned(library, options):
     assert check_options(library, "net", options) == options
 
 
@@ -54,6 +54,6 @@ def test_options_of_a_networks_shape_are_returned(library, options):
         ({"embed_dim": float("nan")}, "(embed_dim: allowed are numbers from −1,048,576 to 1,048,576)"),
     ],
 )
-def test_other_options_are_refused_in_one_line(options, message):
+def test_other_options_are_refused(options, message):
     with pytest.raises(UserError, match="the network net does not accept " + ".*" + re.escape(message)):
         check_options("open_clip", "net", options)

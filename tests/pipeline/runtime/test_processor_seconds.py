@@ -7,7 +7,7 @@ from pipeline.runtime.processor_seconds import format_history, read_processor_se
 HISTORY = [{"epoch": 1, "loss": 0.1}, {"epoch": 2, "loss": 1 / 3}]
 
 
-def test_times_are_found_by_the_history_that_they_belong_to(tmp_path):
+def test_times_are_read_by_the_history_that_they_belong_to(tmp_path):
     write_processor_seconds(tmp_path, HISTORY, [1.5, 2.5])
     assert read_processor_seconds(tmp_path, HISTORY) == [1.5, 2.5]
     assert read_processor_seconds(tmp_path, HISTORY[:1]) is None

@@ -1,4 +1,4 @@
-"""Requests to end: at once, after a step, and when the caller has died."""
+"""Requests to end: at once, after a step, and when the caller has ended."""
 
 import os
 import signal
@@ -115,7 +115,7 @@ def test_equal_signals_from_group_and_caller_are_one_request():
 
 @pytest.mark.usefixtures("signals")
 def test_an_endless_step_is_interrupted(monkeypatch):
-    monkeypatch.setattr(signals, "STEP", 0.1)
+    monkeypatch.setattr(signals, "STEP_SECONDS", 0.1)
     monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
     with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests():
         signal_own_process(signal.SIGTERM)
@@ -123,7 +123,7 @@ def test_an_endless_step_is_interrupted(monkeypatch):
 
 @pytest.mark.usefixtures("signals")
 def test_a_handled_request_is_not_repeated(monkeypatch):
-    monkeypatch.setattr(signals, "STEP", 0.1)
+    monkeypatch.setattr(signals, "STEP_SECONDS", 0.1)
     with pytest.raises(StopRequest), raise_requests(), postpone_requests():
         os.kill(os.getpid(), signal.SIGTERM)
     with raise_requests(), postpone_requests() as has_request:
@@ -135,9 +135,9 @@ def test_a_handled_request_is_not_repeated(monkeypatch):
 END_ALL = """
 import os, signal, subprocess, sys, time
 from pipeline.runtime import signals
-signals.END = 0.3
+signals.END_SECONDS = 0.3
 signals.adopt_orphans()
-with signals.note_requests() as get_request:
+with signals.record_requests() as get_request:
     process = subprocess.Popen(["sh", "-c", sys.argv[1]])
     while not os.path.exists("began"):
         time.sleep(0.02)
@@ -225,7 +225,7 @@ def test_descendants_of_a_killed_caller_end_without_a_terminal(tmp_path):
 END_WITH_CHILDREN = """
 import pathlib, subprocess, time
 from pipeline.runtime import signals
-signals.END = 0.3
+signals.END_SECONDS = 0.3
 signals.end_with_children("the grid")
 pathlib.Path("began").write_text(str(subprocess.Popen(["sleep", "3600"]).pid))
 time.sleep(60)
@@ -245,7 +245,7 @@ def test_a_program_without_a_terminal_ends_with_its_children(tmp_path):
     wait_for_end(child)
 
 
-def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
+def test_a_process_started_from_a_shell_outlives_the_shell(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(30)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)

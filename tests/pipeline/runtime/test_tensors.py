@@ -19,7 +19,7 @@ def write_tensor(path: Path, kind: str, shape: list[int], content: bytes) -> Pat
     return path
 
 
-def test_tensors_of_a_prefix_and_all_shapes(tmp_path):
+def test_tensors_of_a_prefix_and_all_shapes_are_read(tmp_path):
     path = tmp_path / "a.safetensors"
     save_file({"one.w": np.ones((2, 3), np.float16), "two.w": np.zeros(4, np.int64)}, path, {"note": "x"})
     metadata, found = read_tensors(path, "write it again", "one.", "np")

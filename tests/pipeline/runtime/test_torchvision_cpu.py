@@ -64,9 +64,8 @@ def test_torchvisions_functions_call_the_plain_nms():
         members = torch.where(classes == c)[0]
         expected |= set(members[compute_nms(boxes[members].tolist(), scores[members].tolist(), 0.5)].tolist())
     assert set(batched_nms(boxes, scores, classes, 0.5).tolist()) == expected
-    ramp = torch.arange(8.0).expand(
-        1, 1, 8, 8
-    )  # each value is its column; aligned=True subtracts 0.5 from a bin's centre
+    # each value is its column; aligned=True subtracts 0.5 from a bin's centre
+    ramp = torch.arange(8.0).expand(1, 1, 8, 8)
     with torch.compiler.set_stance("force_eager"):
         pooled = roi_align(ramp, [torch.tensor([[2.0, 1.0, 6.0, 5.0]])], 2, 1.0, 2, aligned=True)
     torch.testing.assert_close(pooled[0, 0], torch.tensor([[2.5, 4.5], [2.5, 4.5]]))

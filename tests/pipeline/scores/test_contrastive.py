@@ -107,14 +107,12 @@ def test_where_the_greedy_caption_is_the_hardest_negative_the_score_is_self_crit
     found = compute_score("sampled", tau=1e-3, directions="image_to_text", captions=channels)
     similarity = CosineScore(make_retriever())
     value = similarity(rollouts.messages["sampled"], rollouts.batch)
-    critical = value - SelfCritical(Greedy())(
-        value, similarity, type("R", (), {"get_message": rollouts.get_message, "batch": rollouts.batch})
-    )
+    critical = value - SelfCritical(Greedy())(value, similarity, rollouts)
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
     assert float((found - critical)[1].abs()) > 0.1  # the hardest negative of image 1 is another caption
 
 
-def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
+def test_neighbours_are_negatives_once_each_and_never_the_image_itself():
     # image 3, a neighbour of images 0 and 1, has the cosine .8·.9 + .6·.1 = .78 with caption 0
     found = compute_score("sampled", [[3], [3], [0], [0]], directions="text_to_image")
     assert float(found[0]) == pytest.approx(TAU * log(exp(9) / (exp(8) + exp(1) + exp(7.8))), rel=1e-5)
@@ -162,8 +160,8 @@ def score_images(rows: list[int], neighbours: list[list[int]] | None) -> Tensor:
     return contrastive.bind_batch(rollouts)(rollouts.messages["sampled"], batch)
 
 
-def compute_by_hand(rows: list[int], neighbours: list[list[int]] | None) -> list[float]:
-    """Compute the score by its definition; each other image, of the batch or a neighbour, counts once."""
+def compute_scores_by_loop(rows: list[int], neighbours: list[list[int]] | None) -> list[float]:
+    """Compute the scores of the images `rows`; each other image, of the batch or a neighbour, counts once."""
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
     images = {*rows, *(other for row in rows for other in (neighbours[row] if neighbours else []))}
     found = []
@@ -188,7 +186,7 @@ def compute_by_hand(rows: list[int], neighbours: list[list[int]] | None) -> list
     ],
 )
 def test_an_image_is_a_negative_once_and_never_its_own(rows, neighbours):
-    assert score_images(rows, neighbours).tolist() == pytest.approx(compute_by_hand(rows, neighbours), rel=1e-5)
+    assert score_images(rows, neighbours).tolist() == pytest.approx(compute_scores_by_loop(rows, neighbours), rel=1e-5)
 
 
 def test_the_same_message_of_another_channel_is_no_negative():

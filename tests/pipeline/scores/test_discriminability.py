@@ -32,7 +32,7 @@ def test_a_batch_of_one_image_has_no_distractors():
     assert Hinge(None, negatives="all").losses(torch.ones(1, 1, 1)).item() == 0
 
 
-def test_samples_compete_with_samples_of_equal_index(toy):
+def test_samples_are_compared_with_samples_of_equal_index(toy):
     agents, batch = toy.agents(), toy.batch()
     message = generate(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
@@ -103,7 +103,10 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_equal_in
 
 
 def test_recovery_counts_consecutive_steps_on_the_plateau(toy):
-    """A level is a mean loss over 2·margin. After three levels in a row within .1 of 1, two steps use all negatives."""
+    """A level is a mean loss divided by 2·margin.
+
+    After three levels in a row within .1 of 1, two steps use all negatives.
+    """
     score = CollapseRecovery(Hinge(toy.agents().listener), warmup=1, patience=3, steps=2, width=0.1)
     levels = [1.0, 1.05, 0.95, 1.2, 0.95, 1.0, 1.09, 1.0, 1.0, 1.0, 1.0, 1.0, 0.89]
     states = []

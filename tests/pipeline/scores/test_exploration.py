@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from expected_losses import compute_error_ratio
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
 from pipeline.channels.hard import Multinomial
@@ -103,11 +104,6 @@ def estimate_gradients(world, score, estimator, rounds: int) -> torch.Tensor:
         words = rollouts.get_message(estimator.channel).mask.sum()
         found.append(compute_gradient(-loss, world) * words / (IMAGES * estimator.channel.samples))
     return torch.stack(found)
-
-
-def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
-    return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
 def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(world):

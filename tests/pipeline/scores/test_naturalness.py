@@ -18,7 +18,7 @@ def test_cider_uses_the_references_of_the_captions_image(toy):
     assert (same_words[torch.arange(8) != 2] < own[torch.arange(8) != 2]).all()
 
 
-def test_several_samples_belong_to_one_image(toy):
+def test_each_sample_is_scored_with_the_references_of_its_image(toy):
     batch = toy.batch()
     message = generate(toy.agents().speaker, batch, Multinomial(samples=3), torch.Generator().manual_seed(0))
     expected = toy.cider(message.tokens, torch.arange(8).repeat_interleave(3))

@@ -1,10 +1,11 @@
-"""The divergence from the starting speaker, compared with sums over all captions of a small world."""
+"""The divergence from the reference speaker, compared with sums over all captions of a small world."""
 
 from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 import torch
+from expected_losses import compute_error_ratio
 from torch.nn.functional import kl_div
 
 from pipeline.channels.hard import Multinomial
@@ -29,13 +30,8 @@ def world():
 
 @pytest.fixture(scope="module")
 def start():
-    """Return the reference speaker: the start of the training, with other weights than the trained speaker."""
+    """Return the reference speaker, whose weights differ from those of the trained speaker."""
     return copy_frozen(draw_world(4, 3, 2, seed=11).speaker)
-
-
-def compute_error_ratio(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
-    return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
 def test_the_divergence_and_its_gradient_equal_torchs_kl_div():
@@ -96,7 +92,7 @@ def test_a_penalised_method_starts_without_a_penalty_and_has_the_other_terms_unc
 
 
 def test_a_penalty_that_does_not_fit_is_reported_in_one_line(toy):
-    with pytest.raises(UserError, match=r"expected normalise_gradients false.*\n?$"):
+    with pytest.raises(UserError, match=r"^train\.objective\.kl_weight: expected normalise_gradients false.*\Z"):
         compose(luo, toy.agents(), Objective(kl_weight=1.0, normalise_gradients=True), {"lam": 0.3})
 
 

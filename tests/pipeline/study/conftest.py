@@ -36,7 +36,10 @@ class FinishedRun:
 
 
 def make_caption(method: str, image: int, lam: float) -> str:
-    """Return a caption. ST and Luo share one for every fourth image, and PSST and ST share one for image 30."""
+    """Return a caption.
+
+    The captions of ST and Luo are equal for every fourth image. The captions of PSST and ST are equal for image 30.
+    """
     if image == 30 and method != "luo":
         return "a word for thirty"
     return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"
@@ -82,7 +85,7 @@ def finished_run(tmp_path_factory) -> FinishedRun:
     return FinishedRun(root)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def answer_correctly() -> Callable[[dict[str, Any], dict[str, Any]], list[dict[str, Any]]]:
     """Return a function that answers a sheet as a rater who always chooses the first option of the key."""
 

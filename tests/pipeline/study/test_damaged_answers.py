@@ -21,20 +21,14 @@ VALUES = (
 
 
 @pytest.fixture(scope="module")
-def study(finished_run, tmp_path_factory):
+def study(finished_run, answer_correctly, tmp_path_factory):
     """Return the folder of a study, and the content of an undamaged file of each kind."""
     out = tmp_path_factory.mktemp("study")
     finished_run.make(out, StudyDesign(pairs=4, raters=2, rounds=4, methods=("psst_multinomial", "st_multinomial")))
     key = json.loads((out / "key.json").read_text())
     questions = {each["name"]: each for each in key["questions"]}
-    answers, tasks = [], []
-    for sheet in key["sheets"]:
-        for question in key["questions"]:
-            if question["task"] == sheet["task"] and (
-                question["qualification"] or question["name"] in sheet["questions"]
-            ):
-                answer = {"rater": sheet["sheet"], "question": question["name"], "chosen": question["options"][0]}
-                answers.append({"study": key["study"], **answer, "seconds": 2.5})
+    answers = [answer | {"seconds": 2.5} for sheet in key["sheets"] for answer in answer_correctly(key, sheet)]
+    tasks = []
     for path in sorted((out / "label_studio").glob("*.json")):
         for task in json.loads(path.read_text()):
             right = questions[task["data"]["question"]]["options"][0]
@@ -48,7 +42,7 @@ def study(finished_run, tmp_path_factory):
 
 
 def encode_content(name, content):
-    if name.endswith("l"):
+    if name.endswith(".jsonl"):
         return "".join(json.dumps(each) + "\n" for each in content).encode()
     return json.dumps(content).encode()
 
@@ -64,7 +58,7 @@ def iterate_paths(value, path=()):
 def damage_content(name, content, rng):
     """Return the kind of damage and the damaged bytes of the file.
 
-    One value or some bytes are changed or removed, the end is cut off, or other content replaces the file.
+    One value, one key or some bytes are changed or removed, the end is cut off, or other content replaces the file.
     """
     how = rng.choice(("value", "value", "value", "gone", "renamed", "bytes", "cut", "other"))
     if how in ("value", "gone", "renamed"):
@@ -116,7 +110,7 @@ def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["answers.jsonl", "export.json", "rounds.jsonl"])
-def test_whole_answers_are_read(study, tmp_path, name):
+def test_undamaged_answers_are_read(study, tmp_path, name):
     out, files = study
     (tmp_path / name).write_bytes(encode_content(name, files[name]))
     assert len(build_study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)

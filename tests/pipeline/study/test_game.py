@@ -1,4 +1,4 @@
-"""Rounds of the game of `saywhich serve`, against numbers worked out by hand."""
+"""Rounds of the game of `saywhich serve`, against numbers computed by hand."""
 
 import json
 
@@ -67,11 +67,11 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "message"),
     [({"chosen": "4 d.jpg"}, "line 1: not a round of the game"), ({"study": "other"}, "key.json: no such file")],
 )
-def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, line):
-    with pytest.raises(UserError, match=line):
+def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, message):
+    with pytest.raises(UserError, match=message):
         build_study_tables(tmp_path / "study", [save_rounds(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
 
 

@@ -58,7 +58,7 @@ def read_content(page):
 def answer_rounds(page, key, wrong=lambda question: False):
     """Answer by keyboard with the first option of the key, or with the second where `wrong` returns True.
 
-    The page shows a round until all are answered, or until the rater has failed the practice.
+    The page shows a round until all are answered, or until the rater has failed the qualification.
     """
     questions = {each["name"]: each for each in key["questions"]}
     content = read_content(page)
@@ -107,7 +107,7 @@ def find_first_sheet(study_folder, task="retrieval"):
     return study_folder / "pages" / f"{task}-001.html"
 
 
-def test_raters_who_fail_the_practice_are_excluded(study_folder, key, open_sheet, tmp_path):
+def test_raters_who_fail_the_qualification_are_excluded(study_folder, key, open_sheet, tmp_path):
     page = open_sheet(find_first_sheet(study_folder))
     answer_rounds(page, key, lambda question: True)
     sheet = next(each for each in key["sheets"] if each["sheet"] == "retrieval-001")
@@ -123,15 +123,15 @@ def test_a_reopened_page_resumes(study_folder, key, open_sheet):
     page.reload()
     page.get_by_label("Your participant ID").fill("R1")
     page.keyboard.press("Enter")
-    assert page.locator("#progress").inner_text() == "Practice 2 of 10"
+    assert page.locator("#progress").inner_text() == "Qualification round 2 of 10"
 
 
-def test_prolifics_participant_is_filled_in(study_folder, open_sheet):
+def test_the_participant_id_of_prolific_is_filled_in(study_folder, open_sheet):
     page = open_sheet(find_first_sheet(study_folder), rater=None, query="?PROLIFIC_PID=5f3c")
     assert page.get_by_label("Your participant ID").input_value() == "5f3c"
 
 
-def test_both_pictures_are_visible_and_named_and_the_tab_key_focuses_the_left_one(study_folder, open_sheet):
+def test_both_pictures_are_visible_and_named_and_the_tab_key_focuses_the_left_picture(study_folder, open_sheet):
     page = open_sheet(find_first_sheet(study_folder))
     assert page.evaluate("document.activeElement.id") == "asked"
     images = page.locator("#options img")

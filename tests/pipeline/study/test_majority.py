@@ -1,4 +1,4 @@
-"""Statistics of votes against numbers worked out by hand, and against the skills of synthetic raters."""
+"""Statistics of votes against numbers computed by hand, and against the skills of synthetic raters."""
 
 from dataclasses import replace
 
@@ -88,8 +88,8 @@ def test_agreement_is_that_of_the_chosen_options_and_not_of_right_answers():
 
 
 def test_votes_are_correlated_where_images_differ_in_difficulty():
-    alike = [vote for n in range(10) for vote in make_votes(n, "x", *[n < 5] * 3)]
-    assert count_majorities(alike, ["x"])[0].intraclass_correlation == pytest.approx(1.0)
+    equal = [vote for n in range(10) for vote in make_votes(n, "x", *[n < 5] * 3)]
+    assert count_majorities(equal, ["x"])[0].intraclass_correlation == pytest.approx(1.0)
     (independent,) = count_majorities(draw_votes({"x": 0.7}, 2000, 5, 0), ["x"])
     assert independent.intraclass_correlation == pytest.approx(0, abs=0.03)
 
@@ -128,7 +128,7 @@ def test_bradley_terry_scores_of_three_solve_the_likelihood_equations():
     assert scores[-1] == 0
 
 
-def test_preferences_over_the_reference_and_their_intervals():
+def test_intervals_of_preferences_contain_the_log_odds_and_are_narrow():
     truth = {"psst_multinomial": 0.6, "luo": 0.45}
     found = estimate_preferences(count_majorities(draw_votes(truth, 300, 5, 4, NATURALNESS), list(truth)))
     for method, share in truth.items():

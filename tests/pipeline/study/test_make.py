@@ -68,9 +68,9 @@ def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are
 def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_all_reach(made_study):
     out, _ = made_study
     key = json.loads((out / "key.json").read_text())
-    assert key["tasks"]["retrieval"]["at"] == 1.0
+    assert key["tasks"]["retrieval"]["matched_value"] == 1.0
     assert {each["lambda"] for each in key["tasks"]["retrieval"]["methods"].values()} == {0.1}
-    assert key["tasks"]["naturalness"]["at"] == 80.0
+    assert key["tasks"]["naturalness"]["matched_value"] == 80.0
     lambdas = {method: each["lambda"] for method, each in key["tasks"]["naturalness"]["methods"].items()}
     assert lambdas == {"luo": 0.9, "st_multinomial": 0.9, "psst_multinomial": 0.5}
 
@@ -78,7 +78,7 @@ def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_al
 def test_methods_are_compared_at_the_settings_nearest_to_given_levels(finished_run, tmp_path):
     finished_run.make(tmp_path, replace(DESIGN, cider=0.72, score=74.0))
     tasks = json.loads((tmp_path / "key.json").read_text())["tasks"]
-    assert (tasks["retrieval"]["at"], tasks["naturalness"]["at"]) == (0.72, 74.0)
+    assert (tasks["retrieval"]["matched_value"], tasks["naturalness"]["matched_value"]) == (0.72, 74.0)
     assert {each["lambda"] for each in tasks["retrieval"]["methods"].values()} == {0.9}
     assert {each["lambda"] for each in tasks["naturalness"]["methods"].values()} == {0.5}
 
@@ -131,7 +131,7 @@ def test_pages_show_no_method_no_right_answer_and_no_file_name(made_study):
     assert pictures == {name for name in pictures if re.fullmatch(r"[0-9a-f]{10}\.jpg", name)}
 
 
-def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(finished_run, made_study, tmp_path):
+def test_equal_inputs_give_equal_bytes_and_another_seed_gives_another_study(finished_run, made_study, tmp_path):
     out, _ = made_study
     finished_run.make(tmp_path / "again", DESIGN)
     files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())

@@ -12,7 +12,7 @@ from pipeline.study.design import StudyDesign
 
 
 @pytest.mark.slow
-def test_the_report_has_a_section_where_raters_answered(full_world, finished_run, answer_correctly, tmp_path):
+def test_the_report_has_a_section_if_raters_answered(full_world, finished_run, answer_correctly, tmp_path):
     study = tmp_path / "study"
     finished_run.make(study, StudyDesign(pairs=4, raters=1, rounds=4))
     key = json.loads((study / "key.json").read_text())

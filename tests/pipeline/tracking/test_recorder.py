@@ -212,7 +212,7 @@ def test_the_status_of_a_run(manual_sending, error, status):
     assert last["status"] == status
 
 
-def test_children_find_their_parent(manual_sending, database, monkeypatch):
+def test_a_child_run_is_tagged_with_its_parent(manual_sending, database, monkeypatch):
     with recorder.record_run("sweep") as parent:
         monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent.environment["SAYWHICH_PARENT_RUN"])
         monkeypatch.setenv("SAYWHICH_CELL", "lambda=0.1_seed=1")
@@ -276,7 +276,7 @@ def find_senders() -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_one_sender_sends_all_runs_children_too(tmp_path, database):
+def test_one_sender_sends_all_runs_including_children(tmp_path, database):
     path = os.pathsep.join([write_broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:
         wait_until(lambda: "grid" in find_runs())  # the grid's sender runs

@@ -1,4 +1,4 @@
-"""The pages of MLflow with which `make ui` begins."""
+"""The pages of MLflow whose addresses `make ui` prints."""
 
 import json
 from urllib.parse import parse_qs

@@ -55,7 +55,7 @@ def test_a_flipped_bit_anywhere_is_named_and_nothing_wrong_arrives(run_folder, c
 def test_a_truncated_file_of_records_is_named(run_folder, capsys, share):
     path = run_folder / "records.jsonl"
     content = path.read_bytes()
-    size = int(share * len(content)) if 0 < share < 1 else share  # 0, 1 and -1 are bytes
+    size = int(share * len(content)) if 0 < share < 1 else share  # 0, 1 and -1 are ends of the slice
     path.write_bytes(content[:size])
     assert sync() == 1
     assert run_folder.name in capsys.readouterr().err

@@ -92,7 +92,7 @@ def _make_recovery(toy):
         ),
         lambda toy: psst_wtf(toy.agents(dropout=0.5), Objective(), make_reward_models(), lam=0.3),
     ],
-    ids=["psst", "luo", "lstm", "critic", "recovering", "wtf_rl", "psst_wtf"],
+    ids=["psst", "luo", "lstm", "critic", "recovery", "wtf_rl", "psst_wtf"],
 )
 def test_a_run_that_is_killed_again_and_again_resumes_to_the_same_bits(toy, tmp_path, make):
     whole, history = train(make(toy), toy)
@@ -147,7 +147,7 @@ def test_divergence_ends_training_in_one_line(toy):
 
 
 def test_weights_with_nan_are_never_kept(toy, tmp_path):
-    """A weight is NaN after step 7: the loss shows it in step 8, but a checkpoint of step 7 would contain it."""
+    """A weight is NaN after step 7: the loss is NaN only in step 8, but a checkpoint of step 7 would contain it."""
     folder = tmp_path / "kept"
 
     def make_training(broken: bool) -> Training:
@@ -163,7 +163,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
         training.train_step = train_and_break
         return training
 
-    with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
+    with pytest.raises(UserError, match="diverged before step 7: NaN or infinity in weights of the speaker"):
         make_training(broken=True).run(Checkpoints(folder), every_seconds=0.0)
     assert Checkpoints(folder).load_latest().step == 6
     whole, resumed = make_training(broken=False), make_training(broken=False)
@@ -180,14 +180,14 @@ def test_a_run_does_not_end_with_infinite_weights(toy):
             method.agents["listener"].word.weight[1] = float("inf")
         return {"cider": 1.0}
 
-    with pytest.raises(UserError, match="weights of the listener are not numbers, or infinite"):
+    with pytest.raises(UserError, match="NaN or infinity in weights of the listener"):
         train(method, toy, dataclasses.replace(FIVE, epochs=1), validate=validate)
 
 
 def test_an_infinite_loss_is_detected(toy):
     training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), FIVE, seed=4, device=CPU)
     training.means.add({"naturalness/loss": torch.tensor(float("inf"))})
-    with pytest.raises(UserError, match="naturalness/loss is not a number, or infinite"):
+    with pytest.raises(UserError, match="NaN or infinity in naturalness/loss"):
         training.run()
 
 
@@ -316,6 +316,13 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
     for role, agent in normalised.agents.items():
         for parameter, value in agent.named_parameters():
             torch.testing.assert_close(value.grad, expected[f"{role}.{parameter}"])
+
+
+def test_a_negative_weight_keeps_its_sign_in_normalised_gradients():
+    agent = torch.nn.Linear(2, 1, bias=False)
+    loss = -2.0 * agent(torch.tensor([3.0, 4.0])).sum()
+    _backpropagate_normalised({"penalty": loss}, {"penalty": -2.0}, [agent])
+    torch.testing.assert_close(agent.weight.grad, torch.tensor([[-1.2, -1.6]]))
 
 
 def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
@@ -563,6 +570,6 @@ def test_the_result_is_the_first_of_the_best_entries_or_the_last_one(toy):
         assert training.find_kept_entry()["epoch"] == epoch
 
 
-def test_a_training_of_zero_steps(toy):
+def test_a_training_of_zero_steps_keeps_step_0(toy):
     training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
     assert training.find_kept_entry() == {"epoch": 0, "step": 0}

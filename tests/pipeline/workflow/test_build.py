@@ -1,4 +1,4 @@
-"""Construction of agents and methods from the right files."""
+"""Construction of prepared data, agents, methods, trainings and evaluations from the right files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ from pipeline.composition.pretraining_settings import MatchingSettings, Recovery
 from pipeline.composition.reference_cider import build_reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerBlock, RerankSettings, SpeakerBlock
+from pipeline.config.schema import ListenerBlock, SpeakerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
+from pipeline.evaluation.evaluation_settings import RerankSettings
 from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges, make_judge
 from pipeline.gradients.trained import load_trained_world
 from pipeline.methods.guidance import guidance
@@ -153,8 +154,8 @@ def models(tmp_path) -> Path:
     for features, first in (("main", 0), ("judge", 10)):
         (tmp_path / "features" / features).mkdir(parents=True)
         rows = np.arange(6 if features == "main" else 12)
-        with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7), mirrored=len(rows) > 6) as store:
-            store.write(rows, np.full((len(rows), 5), first + rows[:, None]), np.zeros((len(rows), 1, 7)))
+        with FeatureWriter(tmp_path / "features" / features, 6, 5, (1, 7), mirrored=len(rows) > 6) as writer:
+            writer.write(rows, np.full((len(rows), 5), first + rows[:, None]), np.zeros((len(rows), 1, 7)))
     return tmp_path
 
 
@@ -337,7 +338,10 @@ def test_a_listener_is_trained_by_the_objective_of_its_section(data, models):
 
 @pytest.mark.parametrize(("captions", "batch", "steps"), [("one", 2, 2), ("all", 2, 3), ("one", 3, 1), ("one", 9, 1)])
 def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
-    """The training split has four images with six captions: batches of two give two or three steps an epoch."""
+    """The training split has four images with six captions.
+
+    Batches of two give two or three steps an epoch. Larger batches give one step.
+    """
     recover = RecoverySettings(patience=7, steps=11)
     method = build_listener_method(data, models, captions, batch, collapse_recovery=recover, warmup_epochs=5)
     (term,) = method.terms
@@ -387,15 +391,11 @@ def test_an_evaluation_follows_params_yaml(models, data):
     assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
     assert found.hard_gallery(rows).shape == (3, 1)
+    reranking = RerankSettings(samples=5, temperature=0.5, score="similarity")
     reranked = make_evaluation(
-        models,
-        data,
-        "luo",
-        RerankSettings(samples=5, temperature=0.5, score="similarity"),
-        hard_gallery,
-        "evaluate.multi_sample={samples: 3, beams: 2}",
+        models, data, "luo", reranking, hard_gallery, "evaluate.multi_sample={samples: 3, beams: 2}"
     )
-    assert reranked.rerank.choice == (5, 0.5, "similarity", "own")
+    assert reranked.rerank.settings == reranking
     assert has_weights(reranked.rerank.judge.listener, models / "models/luo", "listener")
     assert (reranked.multi_sample.samples, reranked.multi_sample.beams) == (3, 2)
 

@@ -78,7 +78,7 @@ def write_vision_encoder_decoder(folder: Path, encoder: Any, **decoder: int) -> 
 
 
 @pytest.mark.parametrize("kind", ["SwinConfig", "SiglipVisionConfig", "DeiTConfig"])
-def test_regions_are_those_of_towers_that_merge_patches_or_have_no_class_token_or_two(kind, tmp_path):
+def test_regions_are_those_of_towers_that_merge_patches_or_have_zero_or_two_class_tokens(kind, tmp_path):
     swin = {"image_size": IMAGE, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1]}
     options = {**swin, "window_size": 4} if kind == "SwinConfig" else TOWER
     write_vision_encoder_decoder(tmp_path, getattr(import_transformers(), kind)(**options))
@@ -109,7 +109,7 @@ def test_heads_and_layers_are_those_of_the_decoder(tmp_path):
     assert (size.layers, size.heads, size.keys) == (3, 4, 16)
 
 
-def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
+def test_captions_per_image_follow_the_kind_and_the_samples_of_a_method(tmp_path):
     methods = """
   luo: {from: luo, speaker: speaker, lambda: 0.5}
   sll: {from: sle, speaker: speaker, samples: 4}
@@ -117,22 +117,29 @@ def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
   sll_sle: {from: sle, speaker: speaker, samples: 7}
   pg_spider: {from: spider, speaker: speaker}
   reinforce: {from: psst, speaker: speaker, lambda: 0.5}
+  wtf: {from: wtf_rl, speaker: speaker}
+  scst_grammar: {from: wtf_rl, speaker: speaker, train: {objective: {samples: 5}}}
+  guidance: {from: guidance, speaker: speaker}
   several: {from: psst, speaker: speaker, method: reinforce, lambda: 0.5, train: {objective: {samples: 5}}}
 """
     text = read_profile_text("folder_blip").replace("\nmethods:\n", f"\nmethods:{methods}")
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
     params = load(tmp_path / "params.yaml")
-    names = ("luo", "sll", "sll_me", "sll_sle", "pg_spider", "reinforce", "several", "psst_multinomial")
-    assert [count_captions_per_image(resolve_method_settings(params, name)) for name in names] == [
-        1,
-        4,
-        1,
-        7,
-        1,
-        1,
-        5,
-        2,
-    ]
+    expected_counts = {
+        "luo": 1,
+        "sll": 4,
+        "sll_me": 1,
+        "sll_sle": 7,
+        "pg_spider": 1,
+        "reinforce": 1,
+        "several": 5,
+        "psst_multinomial": 2,
+        "wtf": 1,
+        "scst_grammar": 1,
+        "guidance": 1,
+    }
+    for name, expected_count in expected_counts.items():
+        assert count_captions_per_image(resolve_method_settings(params, name)) == expected_count, name
 
 
 @pytest.mark.parametrize("option", ["--gpu-memory", "--teraflops", "--bandwidth"])

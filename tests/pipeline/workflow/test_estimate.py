@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.workflow import estimate
-from pipeline.workflow.grid_cells import GridCell
+from pipeline.workflow.grid_cells import CELL_STAGES, GridCell
 
 GRID = [GridCell("luo", {"lambda": value}, 1) for value in (0.5, 0.6, 0.7, 0.8)]
 
@@ -21,7 +21,7 @@ def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
 
 
 def write_times(cell: GridCell, *seconds: float, mebibytes: float = 512.0) -> None:
-    for stage, each in zip(estimate.STAGES, seconds, strict=True):
+    for stage, each in zip(CELL_STAGES, seconds, strict=True):
         (cell.folder / f"{stage}.tsv").parent.mkdir(parents=True, exist_ok=True)
         (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\tmax_rss\n{each}\t0:00:01\t{mebibytes}\n")
     (cell.folder / "evaluation").mkdir()
@@ -35,7 +35,7 @@ def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monk
     lines = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
     assert lines == [
         "2 of 4 cells have no results",
-        "measured on 1 cells here, medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.1 GB",
+        "finished cells measured here: 1; medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.1 GB",
         "2 machines, 2 jobs at once: 3 minutes",
         "work 5 minutes of one core; a cell alone 3 minutes; 83% of the slots' time is work",
     ]

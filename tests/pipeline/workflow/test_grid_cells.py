@@ -41,7 +41,7 @@ def test_as_many_cells_run_at_once_as_the_process_may_use_cores(monkeypatch):
     assert grid_cells.count_parallel_cells() == 5
 
 
-def test_names_of_cells_survive_submission_to_a_cluster():
+def test_names_of_cells_are_unchanged_by_submission_to_a_cluster():
     from snakemake.target_jobs import parse_target_jobs_cli_args
     from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args
 

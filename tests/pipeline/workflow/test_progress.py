@@ -50,7 +50,7 @@ def test_the_time_left_excludes_the_time_that_a_stage_has_run():
     progress.end("train@mle", 60)
     assert progress.begin("evaluate@mle", 300).endswith("; about 7 min left"), "600 - 300 and 120 s"
     progress.end("evaluate@mle", 420)
-    assert progress.begin("evaluate@luo", 1000).endswith("; about 2 min left"), "0 s of the stage that took 1000 s"
+    assert progress.begin("evaluate@luo", 1000).endswith("; about 2 min left"), "0 s of the stage that began at 0 s"
 
 
 def test_a_stage_without_a_recorded_cost_does_not_change_the_speed():

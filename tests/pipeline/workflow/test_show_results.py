@@ -68,8 +68,8 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     outside, count, recorded, difference, difference_count = [line for line in lines if line.startswith("- ")]
     assert outside.startswith("- PSST-Multinomial, R@1 (hard) judge: 42.0 is outside 46.0 to 56.0")
     expected = "is {}, since an interval covers 95 % of new starts."
-    assert count == "- 1 of 2 compared numbers outside; the expected number " + expected.format("0.1")
-    assert difference_count == "- 1 of 1 compared differences outside; the expected number " + expected.format("0.1")
+    assert count == "- Outliers: 1 of 2 compared numbers; the expected number " + expected.format("0.1")
+    assert difference_count == "- Outliers: 1 of 1 compared differences; the expected number " + expected.format("0.1")
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
     assert "**Differences from MLE in this run (recorded: mean ± standard deviation of 3 starts)**" in lines
     assert difference.startswith("- PSST-Multinomial − MLE, R@1 (hard) judge: +1.0 is outside +5.0 to +15.0")

@@ -1,4 +1,4 @@
-"""Common parts of every stage: its folders, its errors in one line, and the key of its checkpoints."""
+"""The common part of stages: folders, errors in one line, and the key of checkpoints."""
 
 import errno
 import os
@@ -45,7 +45,7 @@ def test_a_stage_has_its_instance_seed_and_folders(workplace):
     assert build_stage("prepare").out == Path("data/prepared")
 
 
-def test_a_user_error_is_reported_in_one_line_on_stderr_and_status_2(workplace, capsys):
+def test_a_user_error_is_reported_in_one_line_on_stderr_with_status_2(workplace, capsys):
     def fail(stage):
         raise AssertionError("the stage ran")
 

@@ -39,8 +39,8 @@ def world(karpathy, tmp_path):
     Images whose ids have the same remainder modulo 5 form a neighbourhood.
     """
     write_prepared(read_karpathy(karpathy(40)[0]), tmp_path / "prepared", min_count=0, max_words=16)
-    with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
-        store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
+    with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as writer:
+        writer.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
     scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number % 5) for number in range(40))
     lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
     (tmp_path / "prepared" / SCENE_FACTS).write_text("\n".join(lines) + "\n")

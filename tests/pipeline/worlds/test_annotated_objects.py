@@ -45,10 +45,13 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 def test_images_that_were_not_drawn_are_refused(tmp_path):
     with pytest.raises(UserError, match="object_detector is trained on the facts of drawn scenes or films; choose"):
         list_annotated_objects(make_prepared(tmp_path, 0))
-    assert find_neighbourhood_numbers(make_prepared(tmp_path, 0)) is None
+
+
+def test_neighbourhood_numbers_are_in_the_order_of_the_images_and_none_if_an_image_has_no_number(tmp_path):
+    assert find_neighbourhood_numbers(make_prepared(tmp_path, 0)) is None  # no file of facts
     write_facts(tmp_path, [make_scene(neighbourhood=3), make_scene(neighbourhood=4), make_scene()])
     assert find_neighbourhood_numbers(make_prepared(tmp_path, 1, 0)).tolist() == [4, 3]
-    for ids in ((0, 2), (0, 7)):  # facts without a neighbourhood, and no facts
+    for ids in ((0, 2), (0, 7)):  # image 2 has no neighbourhood, and image 7 has no facts
         assert find_neighbourhood_numbers(make_prepared(tmp_path, *ids)) is None
 
 

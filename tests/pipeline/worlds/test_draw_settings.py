@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.worlds.draw_settings import DrawFilms, DrawScenes
-from pipeline.worlds.scenes.dataset_files import check_sizes
-from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+from pipeline.worlds.scenes.scene_world import MAX_IMAGES, NEIGHBOURS
 
 IMAGES = 8 * NEIGHBOURS
 
@@ -25,9 +24,25 @@ def test_validation_and_test_are_whole_neighbourhoods_and_leave_images_to_train_
             make_settings(*sizes)
 
 
-@pytest.mark.parametrize(("kind", "options"), [(DrawScenes, {}), (DrawFilms, {"frames": 6})])
-def test_sizes_that_cannot_be_drawn_are_refused(kind, options):
-    sizes = {"images": IMAGES, "val": NEIGHBOURS, "test": NEIGHBOURS, **options}
-    check_sizes(IMAGES, kind(size=1024, **sizes).size, NEIGHBOURS, NEIGHBOURS, seed=0)
-    with pytest.raises(ValidationError, match="less than or equal to 1024"):
-        kind(size=1025, **sizes)
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"images": MAX_IMAGES + 1}, "less than or equal to 1000000"),
+        ({"size": 31}, "greater than or equal to 32"),
+        ({"size": 1025}, "less than or equal to 1024"),
+        ({"val": -NEIGHBOURS}, "greater than or equal to 1"),
+        ({"test": 0}, "greater than or equal to 1"),
+        ({"frames": 3}, "greater than or equal to 4"),
+        ({"frames": 101}, "less than or equal to 100"),
+    ],
+)
+def test_numbers_that_cannot_be_drawn_are_refused(numbers, message):
+    limits = {"images": MAX_IMAGES, "size": 1024, "frames": 100, "val": NEIGHBOURS, "test": NEIGHBOURS}
+    assert DrawFilms(**limits).frames == 100
+    scene_limits = {name: value for name, value in limits.items() if name != "frames"}
+    assert DrawScenes(**scene_limits).images == MAX_IMAGES
+    with pytest.raises(ValidationError, match=message):
+        DrawFilms(**limits | numbers)
+    if "frames" not in numbers:
+        with pytest.raises(ValidationError, match=message):
+            DrawScenes(**scene_limits | numbers)

@@ -1,4 +1,4 @@
-"""Hard galleries of drawn images: neighbourhoods by the facts, or images of equal place, weather and light."""
+"""Hard galleries of drawn images: neighbourhoods by the facts, or images of equal setting, weather and light."""
 
 import json
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ def make_prepared(folder, records):
     return SimpleNamespace(folder=folder, ids=pa.array([str(n) for n in range(6)]))
 
 
-def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light(tmp_path):
+def test_galleries_are_neighbourhoods_or_images_of_equal_setting_weather_and_light(tmp_path):
     scene = {"setting": "park", "weather": "sunny", "light": "day"}
     records = [{"imgid": n, **scene, "neighbourhood": n // 2} for n in range(6)]
     assert build_galleries_by_facts(make_prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [

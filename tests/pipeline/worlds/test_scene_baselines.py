@@ -57,14 +57,14 @@ def test_both_baselines_need_facts():
     assert ORACLE.needs_facts
 
 
-def test_the_linear_probe_by_hand():
+def test_the_linear_probe_separates_two_classes():
     features = np.array([[0.0], [1.0], [9.0], [10.0]])
     assert predict_by_ridge(features, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
         "low", "low", "high", "high"
     ]  # fmt: skip
 
 
-def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
+def test_the_template_adds_place_and_unusual_weather_to_the_speakers_caption(store, tmp_path):
     prepared = make_prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
     captions = build_template_captioner(prepared, store)(ROWS, ["a dog"] * TEST)
     places = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
@@ -85,8 +85,8 @@ def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store
     assert empty == [caption.removeprefix("a dog ") for caption in captions]
 
 
-def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
-    captions = build_oracle_captioner(make_prepared(tmp_path))(ROWS, [""] * TEST)
+def test_the_oracle_states_more_facts_than_annotators_and_claims_nothing_false(store, tmp_path):
+    captions = build_oracle_captioner(make_prepared(tmp_path), store)(ROWS, [""] * TEST)
     scenes = [sample_scenes()[row] for row in ROWS]
     found = judge_faithfulness(captions, scenes).summary()
     annotators = judge_faithfulness(
@@ -94,7 +94,7 @@ def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
     )
     assert found["precision"] == 1
     assert found["told"] > 1.3 * annotators.summary()["told"]
-    assert captions == build_oracle_captioner(make_prepared(tmp_path))(ROWS, ["whatever"] * TEST)
+    assert captions == build_oracle_captioner(make_prepared(tmp_path), store)(ROWS, ["whatever"] * TEST)
     # the sentences are not those that the data set's seed gives
     own = [max(describe_scene(s, 5, r, 20), key=lambda c: len(c.claims)) for s, r in zip(scenes, ROWS, strict=True)]
     assert captions != [" ".join(caption.tokens) for caption in own]

@@ -195,7 +195,7 @@ def test_composite_with_a_blank_first_line_and_a_rating_of_spaces(folder):
     (folder / "t.csv").write_text("\nHITId,url,text1,text2,Q1,Q2\n" + rows)
     notes = Notes()
     assert [rating.rating for rating in read_composite(folder / "t.csv", notes).ratings] == [5, 1, 4]
-    assert list(notes.found) == ["captions of t.csv without a rating"]
+    assert list(notes.examples) == ["captions of t.csv without a rating"]
 
 
 def make_cell(value):

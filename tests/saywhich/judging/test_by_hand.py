@@ -26,7 +26,7 @@ GALLERIES = {"a.png": ["c.png"], "b.png": ["c.png"], "c.png": ["a.png"]}
 
 @pytest.fixture
 def folder(colours):
-    for name, content in {"said": CAPTIONS, "people": REFERENCES, "galleries": GALLERIES}.items():
+    for name, content in {"captions": CAPTIONS, "people": REFERENCES, "galleries": GALLERIES}.items():
         (colours / f"{name}.json").write_text(json.dumps(content))
     return colours
 
@@ -87,7 +87,7 @@ def compute_cider():
     return square, cat, plain
 
 
-def test_reader_scores(judgement):
+def test_text_quality(judgement):
     (row,) = judgement.rows
     third = 100 / 3
     first = (2 / 3 * 1 / 2 * 0.1 * 0.1 * 0.1) ** 0.2  # a's caption against the two others; b's has an equal score
@@ -218,7 +218,7 @@ def test_spice(folder):
     assert row.compute_interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
-def test_spice_of_its_parsers_tuples(folder, monkeypatch):
+def test_spice_of_fixed_tuples(folder, monkeypatch):
     """A fixed answer in the form of SPICE's output, in another order, replaces the parser."""
     answer = []
     for number, (caption, reference) in enumerate(SPICE_TUPLES):
@@ -265,7 +265,7 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
     monkeypatch.setattr(java, "find_spice_jar", fail)
     galleries = {"a.png": ["c.png", "x.png"], "b.png": ["c.png"], "y.png": ["a.png"]}
     options = {"judges": ["colours"], "galleries": galleries, "metrics": ["SPICE"]}
-    found = saywhich.judge("said.json", "photos", references="people.json", **options)
+    found = saywhich.judge("captions.json", "photos", references="people.json", **options)
     assert found.gallery_rule == "given galleries"
     for name in ("R@1 (hard)", "R@1 (hard) image → text"):  # image a is a hit, b is a miss, and c does not count
         assert found.rows[0].value("colours", name) == 50
@@ -280,23 +280,23 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
 
 def test_a_photo_with_two_hard_galleries_is_noted(folder):
     galleries = {"a.png": ["c.png"], "a": ["b.png"], "b.png": ["a.png"], "c.png": ["a.png"]}
-    found = saywhich.judge("said.json", "photos", judges=["colours"], galleries=galleries)
+    found = saywhich.judge("captions.json", "photos", judges=["colours"], galleries=galleries)
     assert found.notes == ["photos with several hard galleries, of which the last counts: 1 (a)"]
     assert found.galleries[0].tolist() == [1]
 
 
 def test_a_judge_that_is_given_twice_is_refused(folder):
     with pytest.raises(UserError, match="--judge colours: is given twice; give different judges"):
-        saywhich.judge("said.json", "photos", judges=["colours", "colours"])
+        saywhich.judge("captions.json", "photos", judges=["colours", "colours"])
 
 
 def test_an_unknown_metric_is_refused(folder):
     with pytest.raises(UserError, match="--metrics CIDER: no such metric; the metrics are BLEU, METEOR, ROUGE-L, CID"):
-        saywhich.judge("said.json", "photos", judges=["colours"], metrics=["BLEU", "CIDER"])
+        saywhich.judge("captions.json", "photos", judges=["colours"], metrics=["BLEU", "CIDER"])
 
 
 def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
-    command = ["judge", "said.json", "--images", "photos", "--judge", "colours", "--galleries", "galleries.json"]
+    command = ["judge", "captions.json", "--images", "photos", "--judge", "colours", "--galleries", "galleries.json"]
     assert main([*command, "--json", "out.json", "--csv", "out.csv"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == [
@@ -305,8 +305,8 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
     ]
     assert next(line.split() for line in printed if line.startswith("  R@1 "))[1:4] == ["66.7", "[0.0,", "100.0]"]
     assert max(map(len, printed)) <= 100
-    found = json.loads((folder / "out.json").read_text())["captions"]["said.json"]["scores"]
+    found = json.loads((folder / "out.json").read_text())["captions"]["captions.json"]["scores"]
     assert found["colours"]["R@1"] == {"value": pytest.approx(200 / 3), "low": 0.0, "high": 100.0}
     rows = (folder / "out.csv").read_text().splitlines()
     assert rows[0] == "captions,judge,score,value,low,high"
-    assert rows[1].startswith("said.json,colours,R@1,66.6")
+    assert rows[1].startswith("captions.json,colours,R@1,66.6")

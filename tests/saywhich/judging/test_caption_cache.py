@@ -17,7 +17,7 @@ TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for nu
 
 
 class CountingJudge(ColourJudge):
-    """Judge that counts the captions that it encodes, and is interrupted after `allowed` captions."""
+    """A judge that counts the captions that it encodes, and is interrupted after `allowed` captions."""
 
     encoded, allowed = 0, 10**9
 
@@ -29,7 +29,7 @@ class CountingJudge(ColourJudge):
 
 
 class MirroredJudge(ColourJudge):
-    """Judge that embeds photos and captions with red and blue exchanged."""
+    """A judge that embeds photos and captions with red and blue exchanged."""
 
     digest = "mirrored"
 
@@ -80,7 +80,7 @@ def test_a_damaged_cache_gives_equal_embeddings_and_is_repaired(cache_folder, da
         file.write_bytes(damage_content(damage, file.read_bytes(), [other.read_bytes()], rng))
         count_encoded()
         count_encoded()
-        assert count_encoded() == 0, "the cache is not repaired"
+        assert count_encoded() == 0, "expected the cache to be repaired"
 
 
 def test_a_cache_that_loses_rows_is_rebuilt(cache_folder):

@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from colour_judge import ColourJudge, write_example
+from PIL import Image
 
 import saywhich
 from pipeline.analysis import bootstrap
@@ -16,8 +18,11 @@ from pipeline.analysis.bootstrap import draw_in_blocks, draw_resamples
 from pipeline.errors import UserError
 from saywhich.judging import judge_sources
 from saywhich.judging.caption_files import read_caption_set, read_ids
+from saywhich.judging.hard_galleries import find_neighbour_galleries
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
+from saywhich.judging.photo_vectors import encode_gallery
+from saywhich.judging.thumbnails import Thumbnails
 
 CAPTIONS = {"COCO_val_000000000007.jpg": ["a dog", "two dogs"], "b.jpg": ["a boat"]}
 KARPATHY = {
@@ -74,7 +79,7 @@ def test_forms_with_names_of_files(tmp_path, name, content):
         ("a.json", RESULTS),
         ("a.json", COCO),
         ("a.csv", "image_id,caption\n7,a dog\n8,a boat\n7,two dogs\n"),
-        ("a.csv", "image_id,caption\n7.0,a dog\n8.0,a boat\n7.0,two dogs\n"),  # as pandas writes ids with gaps
+        ("a.csv", "image_id,caption\n7.0,a dog\n8.0,a boat\n7.0,two dogs\n"),  # pandas writes ids with gaps as floats
         ("a.json", [{**row, "image_id": float(row["image_id"])} for row in RESULTS]),
         ("a.jsonl", "".join(json.dumps(row) + "\n" for row in RESULTS)),
     ],
@@ -155,7 +160,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
         ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not JSON"),
         ("a.csv", "file,text\na.jpg,x\n", 'a.csv, row 1: a column caption is needed; there are "file", "text"'),
         ("a.xlsx", "", "a.xlsx: is a spreadsheet; save it as “CSV UTF-8” and give that file"),
-        ("a.pkl", "", "a.pkl: expected captions, found the ending '.pkl'; the forms are COCO's results"),
+        ("a.pkl", "", "a.pkl: expected captions, found the extension '.pkl'; the forms are COCO's results"),
         (
             "a.txt",
             "image,caption\na.jpg,x\n",
@@ -166,10 +171,10 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
 def test_other_forms_are_reported_in_one_line(tmp_path, name, content, message):
     with pytest.raises(UserError, match=message) as error:
         read_caption_set(write_file(tmp_path / name, content), Notes())
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
 
 
-def test_a_folder_and_a_missing_file_hold_no_captions(tmp_path):
+def test_a_folder_and_a_missing_file_are_refused(tmp_path):
     with pytest.raises(UserError, match="expected captions, found a folder; the forms are COCO's results"):
         read_caption_set(tmp_path, Notes())
     with pytest.raises(UserError, match="nowhere: expected captions, found no such file; the forms are"):
@@ -258,7 +263,7 @@ def test_faults_are_counted_with_the_first_three(colours):
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
 
 
-def test_captions_that_are_cut_behind_the_prompt_of_clip_score_are_counted(colours):
+def test_captions_that_are_cut_after_the_prompt_of_clip_score_are_counted(colours):
     """The judge's input has at most 20 words; the prompt, “A photo depicts”, has three."""
     captions = {"a.png": "red " * 17, "b.png": "green " * 18}
     (note,) = (note for note in saywhich.judge(captions, "photos", judges=["colours"]).notes if "cut" in note)
@@ -309,7 +314,7 @@ def test_judges_of_equal_names_have_scores_of_their_own(colours, monkeypatch):
     monkeypatch.setattr(judge_sources, "JUDGES", (source,))
     captions = {"a.png": "red", "b.png": "green"}
     for judges, names in (
-        (["colours=own.safetensors", "colours"], ["colours", "colours 1"]),
+        (["colours=own.safetensors", "colours"], ["colours", "colours 2"]),
         (["colours", "colours=own.safetensors"], ["colours", "colours=own.safetensors"]),
         ([ColourJudge(name) for name in ("a", "a 2", "a")], ["a", "a 2", "a 3"]),
     ):
@@ -348,18 +353,10 @@ def test_a_reference_without_a_word_counts_as_none(colours):
 
 
 def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeypatch):
-    from PIL import Image
-
-    from saywhich.judging.hard_galleries import find_neighbour_galleries
-    from saywhich.judging.photo_vectors import encode_gallery
-    from saywhich.judging.thumbnails import Thumbnails
-
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_example(tmp_path)
     with Image.open(tmp_path / "photos/00.png") as image:
         image.resize((20, 20)).save(tmp_path / "photos/00b.jpg", quality=90)
-    import torch
-
     found = encode_gallery(Thumbnails(), sorted((tmp_path / "photos").iterdir()))
     vectors = torch.from_numpy(found.vectors)
     names = [path.name for path in found.files]

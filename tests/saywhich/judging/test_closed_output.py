@@ -1,4 +1,4 @@
-"""Output files are written when nobody reads standard output, and files that cannot be written end a run early."""
+"""Output files are written where standard output is closed, and files that cannot be written end a run early."""
 
 import json
 
@@ -13,9 +13,9 @@ CAPTIONS = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and gre
 RATINGS = "image,caption,rating\na.png,a red square,4\nb.png,a red cat,1\nc.png,green,2\n"
 JUDGING = ["--images", "photos", "--judge", "colours"]
 COMMANDS = {
-    "judge": (["said.json", *JUDGING], ("json", "csv", "html")),
-    "compare": (["said.json", "other.json", *JUDGING], ("json", "csv", "html")),
-    "hacked": (["said.json", "other.json", *JUDGING, "--reward", "colours2"], ("json", "html")),
+    "judge": (["captions.json", *JUDGING], ("json", "csv", "html")),
+    "compare": (["captions.json", "other.json", *JUDGING], ("json", "csv", "html")),
+    "hacked": (["captions.json", "other.json", *JUDGING, "--reward", "colours2"], ("json", "html")),
     "calibrate": (["ratings.csv", *JUDGING], ("json",)),
     "bags": (["photos", "--size", "2", "--min-cosine", "-1"], ("json", "galleries", "html")),
 }
@@ -23,14 +23,14 @@ COMMANDS = {
 
 @pytest.fixture
 def folder(colours):
-    (colours / "said.json").write_text(json.dumps(CAPTIONS))
+    (colours / "captions.json").write_text(json.dumps(CAPTIONS))
     (colours / "other.json").write_text(json.dumps({**CAPTIONS, "b.png": "green"}))
     (colours / "ratings.csv").write_text(RATINGS)
     return colours
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"calibrate"}))  # its intervals take seconds
-def test_files_are_written_though_nobody_reads_the_output(folder, command):
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"calibrate"}))  # the intervals of calibrate take seconds
+def test_files_are_written_where_standard_output_is_closed(folder, command):
     arguments, outputs = COMMANDS[command]
     files = [f"--{output}={output}.out" for output in outputs]
     with close_output():
@@ -46,6 +46,6 @@ def test_a_file_that_cannot_be_written_is_reported_in_one_line_before_the_work(f
     for output in outputs:
         assert main([command, *arguments, f"--{output}=photos"]) == 2
         assert capsys.readouterr().err == "photos: is a folder; name a file to write\n"
-        assert main([command, *arguments, f"--{output}=said.json/x"]) == 2
-        line = "said.json/x: cannot be written, since said.json is no folder; name another file\n"
+        assert main([command, *arguments, f"--{output}=captions.json/x"]) == 2
+        line = "captions.json/x: cannot be written, since captions.json is no folder; name another file\n"
         assert capsys.readouterr().err == line

@@ -8,7 +8,7 @@ from colour_judge import ColourJudge, print_example
 from saywhich.judging import judge_sources
 from saywhich.judging.judge_sources import PAC_S, JudgeSource
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, GALLERY_IMAGES, JUDGE_NAMES, NETWORK_NAMES, THUMBNAIL
-from saywhich.judging.metric_choices import METRIC_NAMES
+from saywhich.judging.metric_choices import METRIC_CHOICES
 from saywhich.rewarding.caption_reward import SCORES
 
 ROOT = Path(__file__).parents[3]
@@ -36,6 +36,6 @@ def test_the_documents_name_every_judge_encoder_metric_and_reward():
     assert f"`{THUMBNAIL}`" in judging
     assert f"`{NETWORK_NAMES[1]}`" in judging
     scores = re.search(r"^- \*\*BLEU.*?(?=^- )", judging, re.MULTILINE | re.DOTALL)[0]
-    assert all(name in scores for name in METRIC_NAMES)
+    assert all(name in scores for name in METRIC_CHOICES)
     assert re.findall(r"^\| `(\w+)` \|", tools, re.MULTILINE) == ["score", *SCORES]
     assert all(f"`{name}`" in tools for name in JUDGE_NAMES)

@@ -124,7 +124,7 @@ def copy_with_change(folder: Path, out: Path, file: str, *keys: str, value: obje
     return out
 
 
-def test_embeddings_are_cached_by_config_and_processor(clip_folder, tmp_path):
+def test_the_digest_of_a_judge_depends_on_config_and_processor(clip_folder, tmp_path):
     """Models with equal weights compute different vectors for another activation or mean colour."""
     changes = (
         ("config.json", "text_config", "hidden_act", "gelu"),
@@ -158,7 +158,7 @@ def test_bad_values_in_a_judge_s_files_are_reported_in_one_line(clip_folder, tmp
     folder = copy_with_change(clip_folder, tmp_path / "judge", file, *keys, value=value)
     with pytest.raises(UserError, match=r"^--judge .*take the model from its publisher") as error:
         open_judge(str(folder)).encode_photos([open_judge(str(folder)).prepare(photos[0])])
-    assert "\n" not in str(error.value)
+    assert "\n" not in error.value.args[0]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
 
 
-def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_file, tmp_path):
+def test_truncated_captions_are_found_though_the_tokenizer_pads_with_eos(clip_file, tmp_path):
     """SigLIP's tokenizer ends and pads texts with the same token."""
     declare_operators()
     from open_clip.tokenizer import HFTokenizer
@@ -232,7 +232,7 @@ def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_
     assert judge.find_truncated(texts) == texts[2:]
 
 
-def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
+def test_pac_s_is_twice_the_cosine_and_ref_pac_s_averages_it_with_the_nearest_reference(clip_file, photos, tmp_path):
     path, model, transform = clip_file
     weights = load_file(path)
     weights["text_projection"] *= -1  # the random weights give negative cosines
@@ -265,7 +265,7 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
     assert average_with_reference(torch.tensor([1.2]), torch.tensor([-0.6])).tolist() == [0]
 
 
-def test_names_of_pacs_are_those_of_its_weights(clip_file):
+def test_pac_s_needs_a_file_of_weights_that_fit_its_network(clip_file):
     with pytest.raises(UserError, match=r"give pac_s/ViT-B-32=FILE.safetensors or pac_s/ViT-L-14=FILE"):
         open_judge("pac_s/ViT-B-32")
     with pytest.raises(
@@ -283,7 +283,7 @@ def test_missing_weights_are_reported_in_one_line(monkeypatch, caplog):
         raise OSError("no network")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", fail)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)  # of weights in the hub's cache
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)  # this function also returns cached weights
     with pytest.raises(UserError) as error:
         open_judge("open_clip/ViT-B-32.openai")
     assert str(error.value) == (

@@ -10,7 +10,7 @@ import torch
 from saywhich_world import paint
 from tiny_captioners import BEGIN, BLIP_BEGIN
 from tiny_judges import write_judge
-from tiny_pretrained import FAMILIES, write_pretrained
+from tiny_pretrained import FAMILIES, StepRecorder, write_pretrained
 
 from pipeline.runtime.hub_loading import import_transformers
 from pipeline.runtime.hub_prompts import CHAT_PROMPT
@@ -48,17 +48,6 @@ def photos(tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     monkeypatch.chdir(tmp_path)
     return [paint(Path("photos", f"{seed}.png"), seed, size) for seed, size in enumerate(SIZES)]
-
-
-class StepRecorder:
-    """A logits processor that records the tokens and the scores of each step, without a change."""
-
-    def __init__(self):
-        self.steps = []
-
-    def __call__(self, tokens, scores):
-        self.steps.append((tokens.clone(), scores.clone()))
-        return scores
 
 
 def compute_logits(family, folder, image, tokens):
@@ -156,10 +145,10 @@ def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
 
 def test_the_command_writes_the_candidate_with_the_largest_margin(family, photos, listener, capsys):
     speaker_options = ["--speaker", str(family[1]), "--samples", "3", "--max-tokens", "6"]
-    gallery_options = ["--among", "photos", "--listener", listener, "--jsonl", "said.jsonl"]
+    gallery_options = ["--among", "photos", "--listener", listener, "--jsonl", "captions.jsonl"]
     assert main(["caption", "photos", *speaker_options, *gallery_options]) == 0
     assert capsys.readouterr().out == ""
-    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path("captions.jsonl").read_text().splitlines()]
     assert [row["file"] for row in rows] == [str(path) for path in photos]
     judge = open_judge(listener)
     image_vectors = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
@@ -179,7 +168,7 @@ def test_the_command_writes_the_candidate_with_the_largest_margin(family, photos
     assert [sorted(row["candidates"]) for row in again[::-1]] == [sorted(row["candidates"]) for row in rows]
 
 
-def test_a_beam_is_printed_in_half_precision(family, photos, capsys, monkeypatch):
+def test_a_caption_of_a_beam_is_generated_in_half_precision(family, photos, capsys, monkeypatch):
     precisions, original = [], PretrainedSpeaker.generate_candidates
 
     def record_precision(self, *arguments):
@@ -196,7 +185,7 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys, monkeypatch
 
 def test_a_chat_model_is_prompted_for_a_language(family, photos):
     name, folder = family
-    if name not in ("idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl"):
+    if name not in ("idefics3", "smolvlm", "qwen2_5_vl"):
         pytest.skip("no chat model")
     speaker = PretrainedSpeaker(str(folder), language="German", prompt="What is this?")
     tokens = speaker.encode([speaker.prepare(photos[0])])["input_ids"][0]
@@ -204,7 +193,7 @@ def test_a_chat_model_is_prompted_for_a_language(family, photos):
     assert "What is this? Answer in German.assistant:" in text
 
 
-def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
+def test_a_pretrained_listener_retrieves_photos(photos, listener, capsys):
     Path("photos/broken.png").write_bytes(b"no photo")
     for _ in range(2):  # the first search computes the embeddings, the second reads them from the cache
         assert main(["find", "a red dog", "photos", "--listener", listener, "--top", "2"]) == 1

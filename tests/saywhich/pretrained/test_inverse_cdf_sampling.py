@@ -15,7 +15,7 @@ def test_tokens_have_the_shares_of_their_probabilities():
     assert shares[probabilities == 0].sum() == 0
 
 
-def test_a_uniform_number_rounded_to_1_takes_a_possible_token():
+def test_a_uniform_number_rounded_to_1_selects_a_possible_token():
     scores = InverseCdfSampling(torch.ones(1, 1, dtype=torch.float64))(
         torch.zeros(1, 1), torch.tensor([[0.1, 0.7, -torch.inf]])
     )

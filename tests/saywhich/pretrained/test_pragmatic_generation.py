@@ -10,7 +10,7 @@ import torch
 from saywhich_world import paint
 from tiny_captioners import BLIP_BEGIN, END, SPECIAL, WORDS
 from tiny_judges import write_judge
-from tiny_pretrained import write_pretrained
+from tiny_pretrained import StepRecorder, write_pretrained
 
 import saywhich
 from pipeline.channels.hard import Greedy
@@ -106,7 +106,7 @@ def test_the_listeners_distribution_by_hand():
     )
 
 
-def test_without_weight_captions_are_the_speakers(models, photos):
+def test_captions_with_weight_0_are_those_of_the_speaker(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
     inputs = [speaker.prepare(path) for path in photos]
     gallery = PragmaticGallery(
@@ -169,17 +169,6 @@ def test_captions_equal_those_of_the_projects_decoder(models, photos):
     assert texts != [[text] for text in generate_texts(own, ids, make_batch(torch.arange(4)), speaker)]
 
 
-class StepRecorder:
-    """A logits processor that records the tokens and the scores of each step, without a change."""
-
-    def __init__(self):
-        self.steps = []
-
-    def __call__(self, tokens, scores):
-        self.steps.append((tokens.clone(), scores.clone()))
-        return scores
-
-
 @pytest.mark.parametrize("family", ["blip", "git", "blip-2", "florence2", "idefics3"])
 def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, photos, family):
     """The listener encodes BLIP's prompt with the caption; captions of other families hold no prompt."""
@@ -236,9 +225,9 @@ def test_the_command_takes_distractors_from_the_folder(models, photos, decoding,
     Path("photos/copy.png").write_bytes(photos[0].read_bytes())
     files = [*photos, Path("photos/copy.png")]
     pretrained = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
-    options = ["--among", "photos", "--pragmatic", "3", "--distractors", "2", "--jsonl", "said.jsonl", *decoding]
+    options = ["--among", "photos", "--pragmatic", "3", "--distractors", "2", "--jsonl", "captions.jsonl", *decoding]
     assert main(["caption", "photos", *pretrained, *options]) == 0
-    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path("captions.jsonl").read_text().splitlines()]
     assert [row["file"] for row in rows] == [str(path) for path in files]
 
     speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
@@ -261,21 +250,22 @@ def test_the_command_takes_distractors_from_the_folder(models, photos, decoding,
         assert row["rank"] == 1 + int((ranks[others] >= ranks[own]).sum())
 
 
-def test_python_has_the_commands_captions(models, photos):
+def test_captions_of_the_command_are_those_of_the_python_call(models, photos):
     pretrained = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
-    assert main(["caption", "photos", *pretrained, "--among", "photos", "--pragmatic", "3", "--csv", "said.csv"]) == 0
+    options = ["--among", "photos", "--csv", "captions.csv", "--pragmatic", "3"]
+    assert main(["caption", "photos", *pretrained, *options]) == 0
     loaded = saywhich.load(models / "blip", listener=str(models / "clip"))
     model = replace(loaded, settings=GenerationSettings(max_tokens=LONGEST))
     paths = [str(path) for path in photos]
     found = model.caption(paths, among=paths, pragmatic=3.0)
     lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
-    assert Path("said.csv").read_text().splitlines()[1:] == lines
+    assert Path("captions.csv").read_text().splitlines()[1:] == lines
     assert [each.text for each in found] != [each.text for each in model.caption(paths)]
-    more = ["--pragmatic", "3", "--posterior", "listener", "--distractors", "2"]
-    assert main(["caption", "photos", *pretrained, "--among", "photos", *more, "--csv", "said.csv"]) == 0
+    more = ["--posterior", "listener", "--distractors", "2"]
+    assert main(["caption", "photos", *pretrained, *options, *more]) == 0
     found = model.caption(paths, among=paths, pragmatic=3.0, posterior="listener", distractors=2)
     lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
-    assert Path("said.csv").read_text().splitlines()[1:] == lines
+    assert Path("captions.csv").read_text().splitlines()[1:] == lines
     with pytest.raises(UserError, match="give among"):
         model.caption(paths, pragmatic=3.0)
 

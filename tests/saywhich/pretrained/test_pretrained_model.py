@@ -15,7 +15,7 @@ from tiny_pretrained import write_pretrained
 
 import saywhich
 from pipeline.errors import UserError
-from pipeline.evaluation.caption_scores import SIMILARITY
+from pipeline.evaluation.rerank_scores import SIMILARITY
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
 from saywhich.pretrained.pretrained_model import PretrainedModel
@@ -99,7 +99,7 @@ def test_a_pretrained_model_is_loaded_by_its_names(model, photos):
     assert short.caption(photos, samples=2, among=photos) == model.caption(photos, samples=2, among=photos)
 
 
-def test_by_similarity_files_are_captioned_without_other_photos(model, photos):
+def test_files_are_captioned_by_similarity_without_other_photos(model, photos):
     sampling = dataclasses.replace(model, settings=dataclasses.replace(model.settings, samples=4))
     captioner = PretrainedCaptioner(sampling, score=SIMILARITY)
     found = [caption for _, captions in captioner.stream([Path(photo) for photo in photos]) for caption in captions]

@@ -24,29 +24,29 @@ from saywhich.reward_hacking.word_drift import find_grown_ngrams
 
 BEFORE = {"a": "green", "b": "green", "c": "red"}
 AFTER = {"a": "green zap red", "b": "green", "c": "blue zap red and green"}
-# ranks of the photos a, b, c: 3 1 2 before by both judges; 1 1 1 after by FooledJudge, and 3 1 3 after by PlainJudge
+# ranks of the photos a, b, c: 3 1 2 before by both judges; 1 1 1 after by SuffixJudge, and 3 1 3 after by PrefixJudge
 
 
-class PlainJudge(ColourJudge):
+class PrefixJudge(ColourJudge):
     """A judge that encodes only the part of a caption before its first word "zap"."""
 
-    digest, part = "plain", 0
+    digest, part = "prefix", 0
 
     def encode_texts(self, texts):
         return super().encode_texts([text.split(" zap ")[self.part] for text in texts])
 
 
-class FooledJudge(PlainJudge):
+class SuffixJudge(PrefixJudge):
     """A judge that encodes only the part of a caption after its last word "zap"."""
 
-    digest, part = "fooled", -1
+    digest, part = "suffix", -1
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     paint_colours(tmp_path / "photos")
-    kinds = {"plain": PlainJudge, "fooled": FooledJudge}
+    kinds = {"prefix": PrefixJudge, "suffix": SuffixJudge}
     source = JudgeSource(lambda name: name in kinds, lambda name: kinds[name](name))
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
     monkeypatch.chdir(tmp_path)
@@ -56,12 +56,12 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_gains_and_captions_by_hand():
-    found = saywhich.hacked(BEFORE, AFTER, "photos", reward="fooled", judges=["plain"])
-    assert found.gain("fooled", "R@1").gain == pytest.approx(200 / 3)
-    assert found.gain("plain", "R@1").gain == 0
+    found = saywhich.hacked(BEFORE, AFTER, "photos", reward="suffix", judges=["prefix"])
+    assert found.gain("suffix", "R@1").gain == pytest.approx(200 / 3)
+    assert found.gain("prefix", "R@1").gain == 0
     drawn = draw_resamples(3) @ np.array([100.0, 0, 100]) / 3
-    assert found.gain("fooled", "R@1").interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
-    assert found.gain("plain", "R@1").share is None  # the interval of the reward's gain reaches 0
+    assert found.gain("suffix", "R@1").interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+    assert found.gain("prefix", "R@1").share is None  # the interval of the reward's gain reaches 0
     (part,) = found.disagreements
     assert (part.photo.name, part.before, part.after) == ("c.png", BEFORE["c"], AFTER["c"])
     assert (part.reward_ranks, part.judge_ranks) == ((2, 1), (2, 3))
@@ -113,23 +113,23 @@ def test_ngrams_that_grew():
 
 
 def test_a_reward_among_the_judges_is_refused():
-    with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
-        saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
+    with pytest.raises(UserError, match="--judge: give judges other than the reward prefix"):
+        saywhich.hacked(BEFORE, AFTER, "photos", reward="prefix", judges=["prefix"])
     Path("colours").mkdir()
     for judges in (["./colours/"], []):
         with pytest.raises(UserError, match="--judge: give judges other than the reward colours"):
             saywhich.hacked(BEFORE, AFTER, "photos", reward="colours", judges=judges)
     with pytest.raises(UserError, match="--reward nothing: no such judge; give "):
-        saywhich.hacked(BEFORE, AFTER, "photos", reward="nothing", judges=["plain"])
+        saywhich.hacked(BEFORE, AFTER, "photos", reward="nothing", judges=["prefix"])
 
 
 def test_the_command_prints_and_writes_the_same(folder, capsys):
-    command = ["hacked", "before.json", "after.json", "--images", "photos", "--reward", "fooled", "--judge", "plain"]
+    command = ["hacked", "before.json", "after.json", "--images", "photos", "--reward", "suffix", "--judge", "prefix"]
     assert main([*command, "--json", "out.json", "--html", "out.html"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "3 images; gains in points, 95 % intervals over images, in brackets"
-    assert "R@1 by the reward fooled: +66.7 [+0.0, +100.0]" in printed
-    assert "images whose rank improved by the reward and worsened by plain, at most 12: 1" in printed
+    assert "R@1 by the reward suffix: +66.7 [+0.0, +100.0]" in printed
+    assert "images whose rank improved by the reward and worsened by prefix, at most 12: 1" in printed
     record = json.loads((folder / "out.json").read_text())
     assert record["ngrams"][0] == {"words": "zap", "before": 0.0, "after": pytest.approx(200 / 3)}
     page = (folder / "out.html").read_text()

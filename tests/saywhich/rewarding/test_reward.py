@@ -100,10 +100,10 @@ def test_every_form_of_completions_and_photos_is_accepted():
 def test_truncated_completions_are_counted():
     reward = saywhich.reward(ColourJudge())
     reward(["say"] * 2, ["red", "green " * 21], image=PHOTOS[:2])
-    assert reward.cut == 1
+    assert reward.truncated_count == 1
     with_prompt = saywhich.reward(ColourJudge(), score="clip_score")  # its prompt “A photo depicts” adds three words
     with_prompt(["say"] * 2, ["red " * 17, "green " * 18], image=PHOTOS[:2])
-    assert with_prompt.cut == 1
+    assert with_prompt.truncated_count == 1
 
 
 def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
@@ -115,7 +115,8 @@ def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
     files = list_photo_files(["photos"])
     vectors = torch.from_numpy(encode_gallery(Thumbnails(), files).vectors)
     assert (
-        reward.look_alikes.nearest(files, 4).tolist() == find_neighbour_galleries(vectors, vectors, 5, False).tolist()
+        reward.look_alikes.find_nearest(files, 4).tolist()
+        == find_neighbour_galleries(vectors, vectors, 5, False).tolist()
     )
 
 

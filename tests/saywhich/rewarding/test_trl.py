@@ -1,4 +1,4 @@
-"""Training by TRL's GRPO with the reward: a tiny language model with random weights learns words of photos."""
+"""Training of a tiny language model with random weights by TRL's GRPO: the mean reward rises."""
 
 import math
 
@@ -14,7 +14,7 @@ WORDS = ("[PAD]", "[END]", "say", "red", "green", "blue", "thing")
 
 def test_grpo_raises_the_reward(tmp_path, monkeypatch):
     trl = pytest.importorskip("trl", reason="TRL is no dependency: pip install trl")
-    datasets = pytest.importorskip("datasets", reason="TRL's data sets: pip install trl")
+    datasets = pytest.importorskip("datasets", reason="datasets is no dependency: pip install datasets")
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

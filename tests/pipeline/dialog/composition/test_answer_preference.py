@@ -1,4 +1,4 @@
-"""Scores of a discriminator against their formulas, without the errors of published code."""
+"""Scores of a discriminator against their formulas."""
 
 from dataclasses import replace
 
@@ -19,13 +19,13 @@ def make_message(tokens: torch.Tensor, samples: int = 1) -> Message:
 
 def score_candidates(model, batch) -> torch.Tensor:
     """Return (N, O): the inner products of question encodings and encodings of candidate answers."""
-    answers = model.encode_answers(batch.rounds.answers)
-    return (model.encode_question(batch) @ answers.T).gather(1, batch.rounds.options)
+    answers = model.encode_answers(batch.questions.answers)
+    return (model.encode_question(batch) @ answers.T).gather(1, batch.questions.options)
 
 
 def test_eq_4_is_a_softmax_cross_entropy():
     batch, model = make_batch(), make_discriminator().eval()
-    scores, truth = score_candidates(model, batch), batch.rounds.truth
+    scores, truth = score_candidates(model, batch), batch.questions.truth
     own = scores.gather(1, truth.unsqueeze(1))
     negatives = scores.scatter(1, truth.unsqueeze(1), -torch.inf)
     eq4 = torch.log1p((negatives - own).exp().sum(1))
@@ -36,15 +36,15 @@ def test_eq_4_is_a_softmax_cross_entropy():
 @pytest.mark.parametrize(("options", "batch_negatives"), [(None, 0), (3, 0), (3, 5), (None, 4)])
 def test_no_negative_is_the_human_answer(options, batch_negatives):
     batch, model = make_batch(), make_discriminator().eval()
-    same = batch.rounds.options[:1, :1].expand_as(batch.rounds.options)  # the same human answer everywhere
-    rounds = replace(batch.rounds, options=same, truth=torch.zeros_like(batch.rounds.truth))
-    batch = replace(batch, rounds=rounds)
+    same = batch.questions.options[:1, :1].expand_as(batch.questions.options)  # the same human answer everywhere
+    questions = replace(batch.questions, options=same, truth=torch.zeros_like(batch.questions.truth))
+    batch = replace(batch, questions=questions)
     found = NPairScore(model, options, batch_negatives)(make_human_message(batch), batch)
     torch.testing.assert_close(found, torch.zeros(len(batch)))  # no candidate differs from the human answer
 
 
 class AnswerTableDiscriminator(torch.nn.Module):
-    """A discriminator that ignores the question and scores answer u of the table with `weight[u]`.
+    """Discriminator that ignores the question and scores answer u of the table with `weight[u]`.
 
     With equal weights, the score of the human answer among n candidates is −log n.
     """
@@ -71,12 +71,12 @@ def compute_human_probability(model, batch, seed: int, step: int = 0, **options)
 def test_a_question_has_exactly_the_requested_number_of_negatives(options, batch_negatives):
     """Five of the six options are negatives, and each question has at least four negatives from other questions."""
     batch = make_batch()
-    truth = batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))
+    truth = batch.questions.options.gather(1, batch.questions.truth.unsqueeze(1))
     assert ((truth != truth.T).sum(1) >= 4).all()
     expected = torch.full((len(batch),), 1.0 / (1 + (5 if options is None else options) + batch_negatives))
     for seed in range(5):
         found = compute_human_probability(
-            AnswerTableDiscriminator(torch.zeros(len(batch.rounds.answers))),
+            AnswerTableDiscriminator(torch.zeros(len(batch.questions.answers))),
             batch,
             seed,
             sampled_options=options,
@@ -85,14 +85,14 @@ def test_a_question_has_exactly_the_requested_number_of_negatives(options, batch
         torch.testing.assert_close(found, expected)
 
 
-def test_all_negatives_are_taken_where_there_are_fewer():
+def test_all_negatives_are_used_if_there_are_fewer_than_requested():
     batch = make_batch()
-    weight = torch.zeros(len(batch.rounds.answers))
+    weight = torch.zeros(len(batch.questions.answers))
     torch.testing.assert_close(
         compute_human_probability(AnswerTableDiscriminator(weight), batch, 1, sampled_options=50),
         torch.full((len(batch),), 1 / 6),
     )
-    truth = batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))
+    truth = batch.questions.options.gather(1, batch.questions.truth.unsqueeze(1))
     count = (truth != truth.T).sum(1)
     torch.testing.assert_close(
         compute_human_probability(AnswerTableDiscriminator(weight), batch, 1, sampled_options=0, batch_negatives=50),
@@ -104,10 +104,10 @@ def test_negatives_are_drawn_uniformly_and_none_twice():
     """Answer u scores log 10^u, so digit u of the sum of the exponentiated scores counts answer u's occurrences."""
     batch = make_batch()
     model = AnswerTableDiscriminator(
-        torch.arange(len(batch.rounds.answers)).double() * torch.tensor(10.0).double().log()
+        torch.arange(len(batch.questions.answers)).double() * torch.tensor(10.0).double().log()
     )
-    options, truth = batch.rounds.options, batch.rounds.options.gather(1, batch.rounds.truth.unsqueeze(1))
-    times = torch.zeros(len(batch), len(batch.rounds.answers))
+    options, truth = batch.questions.options, batch.questions.options.gather(1, batch.questions.truth.unsqueeze(1))
+    times = torch.zeros(len(batch), len(batch.questions.answers))
     rounds = 300
     for seed in range(rounds):
         total = (
@@ -115,13 +115,13 @@ def test_negatives_are_drawn_uniformly_and_none_twice():
             .round()
             .long()
         )
-        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(batch.rounds.answers))) % 10
+        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(batch.questions.answers))) % 10
         assert digits.max() == 1
         assert (digits.sum(1) == 3).all()
         times += digits
     times = times.gather(1, options)
-    assert (times.gather(1, batch.rounds.truth.unsqueeze(1)) == rounds).all()
-    negatives = times.scatter(1, batch.rounds.truth.unsqueeze(1), rounds * 0.4)
+    assert (times.gather(1, batch.questions.truth.unsqueeze(1)) == rounds).all()
+    negatives = times.scatter(1, batch.questions.truth.unsqueeze(1), rounds * 0.4)
     assert (negatives / rounds - 2 / 5).abs().max() < 0.12  # four standard errors
 
 
@@ -151,7 +151,7 @@ def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator(
     )
     gain = (encoding * text_vectors).sum(1) - (encoding * own).sum(1)
     differs = (other.tokens != batch.captions).any(1)
-    scores, truth = score_candidates(model, batch), batch.rounds.truth
+    scores, truth = score_candidates(model, batch), batch.questions.truth
     generated = (encoding * text_vectors).sum(1).masked_fill(~differs, -torch.inf)
     with_generated = torch.cat([scores, generated.unsqueeze(1)], 1)
     for score, expected in (
@@ -205,10 +205,10 @@ def test_several_samples_belong_to_their_question():
 def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
     batch, model = make_batch(), make_discriminator().eval()
     plain = NPairScore(model)(make_human_message(batch), batch)
-    adverse = NPairScore(model, adversary=True)
-    torch.testing.assert_close(adverse(make_human_message(batch), batch), plain)
+    with_adversary = NPairScore(model, adversary=True)
+    torch.testing.assert_close(with_adversary(make_human_message(batch), batch), plain)
     other = make_message(batch.captions.roll(1, 0))
-    found, same = adverse(other, batch), is_human(other, batch)
+    found, same = with_adversary(other, batch), is_human(other, batch)
     torch.testing.assert_close(found[same], plain[same])
     assert (found < plain)[~same].all()
     assert same.any()
@@ -225,7 +225,7 @@ def test_shorter_answers_are_compared_by_their_words():
 
 def test_norms_are_subtracted():
     batch, model = make_batch(), make_discriminator().eval()
-    encoding, answers = model.encode_question(batch), model.encode_answers(batch.rounds.answers)
+    encoding, answers = model.encode_question(batch), model.encode_answers(batch.questions.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()
     torch.testing.assert_close(
         NPairScore(model, norm_penalty=0.1)(make_human_message(batch), batch),

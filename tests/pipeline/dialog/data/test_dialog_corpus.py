@@ -96,7 +96,7 @@ def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
             torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
             assert torch.equal(batch.regions[n], batch.regions[n - r])
             assert strip_padding(batch.captions[n]) == strip_padding(dialogs.answers[dialogs.human_answers[i, r]])
-            rounds = batch.rounds
+            rounds = batch.questions
             assert strip_padding(rounds.questions[n]) == strip_padding(dialogs.questions[i, r])
             candidates = [strip_padding(rounds.answers[k]) for k in rounds.options[n]]
             assert candidates == [strip_padding(dialogs.answers[k]) for k in dialogs.options[i, r]]
@@ -104,7 +104,7 @@ def test_a_batch_holds_every_round_of_its_dialogs(prepared_corpus, dialogs):
             assert strip_padding(rounds.history[n // ROUNDS, r]) == strip_padding(
                 dialogs.history(rows)[first + n // ROUNDS, r]
             )
-        assert len(batch.rounds.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
+        assert len(batch.questions.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
 
 
 def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepared_corpus, dialogs):
@@ -126,8 +126,8 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(prepar
     assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
     (in_order,) = iterate_rounds(prepared, dialogs, store, np.array(order[1]), 2)
     shuffled = found[1]
-    assert torch.equal(in_order.rounds.options, shuffled.rounds.options)
-    assert torch.equal(in_order.rounds.history, shuffled.rounds.history)
+    assert torch.equal(in_order.questions.options, shuffled.questions.options)
+    assert torch.equal(in_order.questions.history, shuffled.questions.history)
     assert torch.equal(in_order.captions, shuffled.captions)
 
 

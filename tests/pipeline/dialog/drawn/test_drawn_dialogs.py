@@ -104,7 +104,7 @@ def test_an_answer_is_relevant_if_it_is_true(question, true, false):
     assert {found[text] for text in HEDGES} == {HEDGE_RELEVANCE}
 
 
-def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
+def test_hedges_are_more_relevant_than_guesses_to_unanswerable_questions():
     found = rate_answers(SCENE, SceneQuestion("age", "how old is she", 1))
     assert found["can't tell"] == 1.0
     assert found["maybe 10"] == GUESS_RELEVANCE
@@ -113,7 +113,9 @@ def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
 
 def test_the_style_of_an_answerer_determines_its_wordings():
     asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
-    curt, wordy = (dict(list_wordings(list_true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
+    curt, wordy = (
+        dict(list_wordings(list_true_answers(SCENE, asked, style.digits, style.grey), style)) for style in (CURT, WORDY)
+    )
     assert max(curt, key=curt.__getitem__) == "yep"
     assert wordy["it is brown"] == pytest.approx(0.60 / 2)
     assert wordy["yes"] == 0.06
@@ -173,7 +175,7 @@ def make_state(*known: int) -> DialogState:
     return state
 
 
-def test_a_question_for_a_setting_or_weather_that_the_caption_states_counts_as_asked():
+def test_a_question_about_a_setting_or_weather_that_the_caption_states_counts_as_asked():
     state = make_state(0)
     for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
         assert state._make_key(SceneQuestion(kind, "", -1, value)) in state.asked
@@ -182,7 +184,7 @@ def test_a_question_for_a_setting_or_weather_that_the_caption_states_counts_as_a
     assert {sunny._make_key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == sunny.asked
 
 
-def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
+def test_no_question_asks_for_a_kind_after_a_thing_of_this_kind_was_named():
     state = make_state(0)
     asked = [question.asked for _ in range(60) if (question := state._ask_about_scene("exist_kind"))]
     assert set(asked) == {"people", "vehicles", "children"}  # the caption names a dog
@@ -191,12 +193,12 @@ def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
 def test_questions_are_about_present_and_absent_things():
     state = make_state(0)
     questions = [state._ask_about_scene("exist") for _ in range(200)]
-    # Half of the questions are drawn from the things of the scene. Some others are about girls by chance.
+    # Half of the questions ask for an unnamed thing of the scene. Some others ask for a girl by chance.
     about_girls = [question.asked == "girl" for question in questions if question is not None]
     assert 0.4 < np.mean(about_girls) < 0.75
 
 
-def test_a_question_repeated_for_another_thing_refers_to_the_last_one():
+def test_a_repeated_question_and_a_question_for_the_kind_are_ellipses():
     last = SceneQuestion("colour", "what color is it", 0)
     for _ in range(20):
         again = make_state(0, 1)._repeat(last)
@@ -219,15 +221,15 @@ def test_a_thing_is_at_the_top_in_the_back_or_in_front():
 
 
 @pytest.mark.parametrize(("thing", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
-def test_facts_that_no_image_shows_fit_the_kind_of_thing(thing, kinds):
+def test_unanswerable_questions_fit_the_kind_of_thing(thing, kinds):
     state = make_state(0, 1)
-    assert {state._ask_about_thing(thing, "blind").kind for _ in range(40)} == kinds
+    assert {state._ask_about_thing(thing, "unanswerable").kind for _ in range(40)} == kinds
 
 
 def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_index(pool):
     rng = np.random.default_rng(1)
     indices = set()
-    for truth in ("it is brown", "a text that nobody else says"):
+    for truth in ("it is brown", "an answer outside the pool"):
         for _ in range(20):
             options, index = pool.draw_candidates("what color is it", truth, rng)
             assert len(options) == len(set(options)) == OPTIONS
@@ -324,17 +326,17 @@ def test_the_vector_of_a_question_by_hand():
     pool = make_pool(("is it a big dog", 130), ("is she", 1))
     vector = pool._compute_vector("is it a big dog").reshape(4, -1)
     columns = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
-    rare = np.log(2)  # the rarity of a word in one of the two questions; "is" is in both
+    idf = np.log(2)  # idf of a word in one of the two questions; "is" is in both
     expected = np.zeros_like(vector)
-    expected[1, columns["it"]] = expected[2, columns["a"]] = rare
-    expected[3, columns["big"]] = expected[3, columns["dog"]] = rare / 2  # all words after the third share one position
+    expected[1, columns["it"]] = expected[2, columns["a"]] = idf
+    expected[3, columns["big"]] = expected[3, columns["dog"]] = idf / 2  # all words after the third share one position
     np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 
-def test_things_nearby_are_named_with_their_colour_first():
-    meant = list_true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
-    assert (meant.short, meant.longer) == ("2 girls in grey dresses", ("2 girls",))
-    assert meant.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
+def test_the_first_name_of_a_near_thing_has_its_colour():
+    answers = list_true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
+    assert (answers.short, answers.longer) == ("2 girls in grey dresses", ("2 girls",))
+    assert answers.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
 
 
 def test_no_question_asks_whether_things_named_in_the_caption_exist(scene_dialogs):
@@ -350,7 +352,7 @@ def test_no_question_asks_whether_things_named_in_the_caption_exist(scene_dialog
 
 
 @pytest.mark.slow
-def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
+def test_candidates_are_rivals_or_from_a_pool_that_depends_on_the_seed(tmp_path, monkeypatch):
     seeds = set()
 
     def record_stream(seed: int, index: int, purpose: int) -> np.random.Generator:
@@ -380,11 +382,11 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
 def test_a_total_is_written_in_the_answerers_style_of_numbers(digits, number):
-    meant = list_true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
-    assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
+    answers = list_true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
+    assert (answers.short, answers.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
-def test_a_question_about_the_scene_states_the_value_in_question(scene_dialogs):
+def test_questions_that_name_a_value_of_the_scene_record_this_value(scene_dialogs):
     for _, rounds in scene_dialogs:
         for question, _ in rounds:
             if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
@@ -394,7 +396,7 @@ def test_a_question_about_the_scene_states_the_value_in_question(scene_dialogs):
                 assert not question.asked
 
 
-def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
+def test_similar_questions_are_the_nearest_by_the_idf_of_their_words():
     """The squared distance to "x y", up to a constant, is 1.2 − 2·1.2 for "x" and 10.8 − 2·4.4 for "x y z w"."""
     pool = make_pool(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
     assert {text.rpartition(" ")[0] for text in pool.list_plausible("x y")} == {"x"}
@@ -402,10 +404,10 @@ def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
 
 
 def test_fifty_candidates_are_plausible():
-    rare = [[DialogRound(SceneQuestion("count", "how many"), f"plausible {i}")] for i in range(100)]
+    plausible = [[DialogRound(SceneQuestion("count", "how many"), f"plausible {i}")] for i in range(100)]
     popular = [[DialogRound(SceneQuestion("count", "what"), f"popular {i}")] * 3 for i in range(30)]
     pool = CandidatePool(
-        [*rare, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
+        [*plausible, *popular, *([DialogRound(SceneQuestion("count", "who"), f"other {i}")] for i in range(2000))]
     )
     options, _ = pool.draw_candidates("how many", "a truth", np.random.default_rng(1))
     # Few of the random candidates are plausible.

@@ -24,10 +24,10 @@ def test_large_scores_and_nan_are_ranked():
 
 
 def test_equal_options_do_not_improve_the_rank():
-    distinct, alike = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[2.0, 2.0, 0.0]])
+    distinct, tied = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[2.0, 2.0, 0.0]])
     assert (
         compute_candidate_ranks(distinct, torch.tensor([0])).item()
-        < compute_candidate_ranks(alike, torch.tensor([0])).item()
+        < compute_candidate_ranks(tied, torch.tensor([0])).item()
     )
 
 
@@ -74,7 +74,7 @@ def test_equal_scores_have_no_correlation_whatever_their_rounding():
 
 
 def test_the_correlation_with_truth_by_hand():
-    """A hedge, of relevance 0.2, is not true. Rounds of unknown relevance or without a false candidate are NaN."""
+    """A hedge, of relevance 0.2, is not true. Without known relevance or a false candidate, the correlation is NaN."""
     scores = torch.tensor([[3.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
     relevance = torch.tensor([[1.0, 0.2, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [torch.nan, 0, 0, 1]])
     found = correlate_with_truth(scores, relevance)

@@ -75,7 +75,7 @@ def compute_likelihoods(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
     for option in range(OPTIONS):
         with torch.no_grad():
             message = teacher_force(
-                speaker.eval(), replace(batch, captions=batch.rounds.answers[batch.rounds.options[:, option]])
+                speaker.eval(), replace(batch, captions=batch.questions.answers[batch.questions.options[:, option]])
             )
         sums.append(message.log_probs.sum(1))
         counts.append(message.mask.sum(1))
@@ -84,7 +84,7 @@ def compute_likelihoods(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 def rank_human_answers(scores: torch.Tensor, batch) -> list[int]:
     """Return 1 + the number of other candidates that score at least as much as the human answer."""
-    own = scores.gather(1, batch.rounds.truth.unsqueeze(1))
+    own = scores.gather(1, batch.questions.truth.unsqueeze(1))
     return (scores >= own - 1e-6).sum(1).tolist()
 
 
@@ -99,7 +99,7 @@ def test_candidates_are_ranked_by_summed_and_by_mean_likelihood(
     gains = compute_ndcg(sums, relevance)
     torch.testing.assert_close(torch.tensor(columns["ndcg"]), gains, equal_nan=True)
     assert results["ranking"] == pytest.approx(
-        summarise_ranking(compute_candidate_ranks(sums, batch.rounds.truth), gains)
+        summarise_ranking(compute_candidate_ranks(sums, batch.questions.truth), gains)
     )
     for n, row in enumerate(sums.tolist()):
         options = dialogs.options[int(batch.images[n]), n % ROUNDS]
@@ -117,8 +117,8 @@ def test_discriminators_and_priors_rank_the_same_candidates(evaluated_split, jud
     for name, judge in (("own", judges["own"]), ("d", judges["other"])):
         with torch.no_grad():
             judge.eval()
-            scores = (judge.encode_question(batch) @ judge.encode_answers(batch.rounds.answers).T).gather(
-                1, batch.rounds.options
+            scores = (judge.encode_question(batch) @ judge.encode_answers(batch.questions.answers).T).gather(
+                1, batch.questions.options
             )
         assert columns[f"rank_{name}"] == rank_human_answers(scores, batch)
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
@@ -177,7 +177,7 @@ def test_rows_name_the_image_the_round_and_the_attention(evaluated_split, speake
     assert columns["round"] == list(range(1, ROUNDS + 1)) * len(rows)
     assert set(columns["split"]) == {"val"}
     decode = prepared_corpus[0].vocabulary.decode
-    assert columns["question"] == [decode(row) for row in batch.rounds.questions.tolist()]
+    assert columns["question"] == [decode(row) for row in batch.questions.questions.tolist()]
     assert columns["caption"] == [decode(row) for row in np.repeat(dialogs.captions[rows], ROUNDS, 0).tolist()]
     history, regions = speaker.eval().encoder.compute_attention_shares(batch, speaker.word)
     np.testing.assert_allclose(columns["history_shares"], history.numpy(), atol=6e-4)

@@ -1,4 +1,4 @@
-"""Methods of visual dialog: each loss written out from the generated answers (Lu et al. 2017)."""
+"""Methods of visual dialog: each loss is written out from the generated answers (Lu et al. 2017)."""
 
 import pytest
 import torch
@@ -117,7 +117,7 @@ def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, opt
 
 
 def make_batch_with_a_human_answer(speaker, temperature: float) -> tuple:
-    """Return a batch, its generated answers, and a mask of those that are not the human answer: all but the first."""
+    """Return a batch, its generated answers, and a mask of the answers that are not human: all but the first."""
     batch = make_batch(step=1)
     message = StepRollouts(speaker.eval(), batch, seed=1).get_message(Gumbel(temperature=temperature)).detach()
     width = message.tokens.shape[1]
@@ -133,9 +133,9 @@ def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents,
     batch, message, differs = make_batch_with_a_human_answer(agents.speaker, temperature)
     method = gan1(agents, Objective(), temperature=temperature)
     losses = compute_losses(method, batch)
-    assert set(losses) == {"listening"}
+    assert set(losses) == {"matching"}
     expected = (torch.log1p(compute_gain(agents.listener, message, batch).exp()) * differs).mean()
-    assert_same_gradients(losses["listening"], expected, agents.listener)
+    assert_same_gradients(losses["matching"], expected, agents.listener)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
@@ -144,13 +144,13 @@ def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(ag
     batch, message, differs = make_batch_with_a_human_answer(agents.speaker, temperature)
     method = gan2(agents, Objective(), temperature=temperature)
     losses = compute_losses(method, batch)
-    assert set(losses) == {"listening"}
+    assert set(losses) == {"matching"}
     model = agents.listener
     encoding = model.encode_question(batch)
     scores = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
-    candidates = (encoding @ model.encode_answers(batch.rounds.answers).T).gather(1, batch.rounds.options)
-    expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), batch.rounds.truth)
-    assert_same_gradients(losses["listening"], expected, model)
+    candidates = (encoding @ model.encode_answers(batch.questions.answers).T).gather(1, batch.questions.options)
+    expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), batch.questions.truth)
+    assert_same_gradients(losses["matching"], expected, model)
     assert [method.schedule.roles(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 

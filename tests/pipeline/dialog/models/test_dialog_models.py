@@ -8,30 +8,37 @@ from small_dialogs import HIDDEN, REGIONS, VOCABULARY, make_batch, make_discrimi
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.straight_through import Gumbel
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.dialog.models.dialog_encoders import ENCODERS, compute_last_lstm_states
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.models.agent_files import save_agents
+from pipeline.models.decoder import RolloutDropout
 from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
 from pipeline.slices.slice_agents import load_any_agent
 from pipeline.types import Message, RelaxedTokens, TokenDistributions, make_caption_mask
 
 ROUNDS = 4
 
 
-def change_batch(batch, name: str, index):
-    """Return the batch with other tokens at index `index` of its history or questions."""
-    values = getattr(batch.rounds, name).clone()
-    values[index] = values[index] % VOCABULARY + 1
-    return replace(batch, rounds=replace(batch.rounds, **{name: values}))
+def change_history(batch, index):
+    """Return the batch with other tokens at index `index` of its history."""
+    history = batch.questions.history.clone()
+    history[index] = history[index] % VOCABULARY + 1
+    return replace(batch, questions=replace(batch.questions, history=history))
+
+
+def make_zero_dropout(batch):
+    return RolloutDropout(0.0, BatchRandom(batch, None))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_the_history_of_a_round_holds_nothing_later(kind):
+def test_no_encoding_depends_on_history_items_of_later_rounds(kind):
     batch, model = make_batch(), make_encoder(kind).eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
     encodings = model(batch, word)[:, 0].view(-1, ROUNDS, HIDDEN)
     for item in range(ROUNDS):
-        other = model(change_batch(batch, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
+        other = model(change_history(batch, (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
         same = torch.isclose(other, encodings, rtol=0, atol=1e-6).all(-1)
         assert same[0].tolist() == [r < item for r in range(ROUNDS)]  # item r is new in round r
         assert same[1:].all()  # no other dialog changes
@@ -42,7 +49,7 @@ def test_disabled_inputs_do_not_affect_the_encoding(kind):
     batch, word = make_batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     without_image, without_history = make_encoder(kind, image=False).eval(), make_encoder(kind, history=False).eval()
     zero_regions = replace(batch, regions=torch.zeros_like(batch.regions))
-    other = change_batch(batch, "history", (slice(None), slice(None), 0))
+    other = change_history(batch, (slice(None), slice(None), 0))
     for model, same, differs in ((without_image, zero_regions, other), (without_history, other, zero_regions)):
         torch.testing.assert_close(model(batch, word), model(same, word), rtol=0, atol=0)
         assert not torch.equal(model(batch, word), model(differs, word))
@@ -51,12 +58,7 @@ def test_disabled_inputs_do_not_affect_the_encoding(kind):
 def test_attention_of_hciae_by_hand():
     batch, model = make_batch(dialogs=1, rounds=2), make_encoder("hciae").eval()
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
-    from pipeline.dialog.models.dialog_encoders import compute_last_lstm_states
-    from pipeline.models.decoder import RolloutDropout
-    from pipeline.random import BatchRandom
-
-    drop = RolloutDropout(0.0, BatchRandom(batch, None))
-    rounds = batch.rounds
+    drop, rounds = make_zero_dropout(batch), batch.questions
     question, _ = compute_last_lstm_states(model.question, word(rounds.questions), rounds.questions)
     items, _ = compute_last_lstm_states(model.rounds, word(rounds.history[0]), rounds.history[0])
     history, shares = model.attend_history(rounds, question, word, drop)
@@ -98,9 +100,9 @@ def test_region_positions_affect_the_encoding(kind):
 
 def test_hciae_depends_on_the_order_of_rounds_only_with_round_positions():
     batch, word = make_batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
-    swapped = batch.rounds.history.clone()
+    swapped = batch.questions.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
-    other = replace(batch, rounds=replace(batch.rounds, history=swapped))
+    other = replace(batch, questions=replace(batch.questions, history=swapped))
     for order in (False, True):
         torch.manual_seed(0)
         model = make_encoder("hciae", order=order).eval()
@@ -112,8 +114,6 @@ def test_hciae_depends_on_the_order_of_rounds_only_with_round_positions():
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_teacher_forcing_has_the_likelihoods_of_generation(kind, decoder):
     batch, speaker = make_batch(), make_generator(kind, decoder).eval()
-    from pipeline.channels.teacher_forcing import TeacherForcing
-
     forced = teacher_force(speaker, batch)
     generated = generate(speaker, batch, TeacherForcing(), torch.Generator().manual_seed(0))
     steps = generated.tokens.shape[1]
@@ -131,13 +131,6 @@ def test_an_empty_answer_is_its_eos_alone():
     log_probs = speaker.logits(speaker.step(begin, state)[0]).log_softmax(-1)[:, 0]
     torch.testing.assert_close(message.log_probs[:, 0], log_probs)
     assert (message.log_probs[:, 1:] == 0).all()
-
-
-def make_zero_dropout(batch):
-    from pipeline.models.decoder import RolloutDropout
-    from pipeline.random import BatchRandom
-
-    return RolloutDropout(0.0, BatchRandom(batch, None))
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
@@ -187,7 +180,7 @@ def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer
     assert (has_gradient == encoded)[encoded.any(1)].all()
 
 
-def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
+def test_padding_changes_no_encoding_and_an_empty_answer_has_a_zero_state():
     model = make_discriminator().eval()
     short = torch.tensor([[3, 5, 0], [0, 0, 0], [2, 0, 0]])
     long = torch.nn.functional.pad(short, (0, 4))
@@ -236,8 +229,8 @@ def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
     found = model(batch, word)
     for n in range(len(batch)):
         dialog, round_ = divmod(n, ROUNDS)
-        question = compute_last_state(model.question, word, strip_padding(batch.rounds.questions[n]))
-        text = [token for item in batch.rounds.history[dialog][: round_ + 1] for token in strip_padding(item)]
+        question = compute_last_state(model.question, word, strip_padding(batch.questions.questions[n]))
+        text = [token for item in batch.questions.history[dialog][: round_ + 1] for token in strip_padding(item)]
         image = torch.tanh(model.region(batch.regions[n][mask[n]])).mean(0)
         expected = torch.tanh(model.fusion(torch.cat([question, compute_last_state(model.text, word, text), image])))
         torch.testing.assert_close(found[n, 0], expected)
@@ -252,8 +245,10 @@ def test_the_hierarchical_encoder_encodes_question_image_and_item_of_every_round
     for dialog in range(len(batch) // ROUNDS):
         rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
         image_vector = torch.tanh(model.region(batch.regions[rows[0]])).mean(0) * image
-        questions = [compute_last_state(model.question, word, strip_padding(batch.rounds.questions[n])) for n in rows]
-        items = [compute_last_state(model.item, word, strip_padding(item)) for item in batch.rounds.history[dialog]]
+        questions = [
+            compute_last_state(model.question, word, strip_padding(batch.questions.questions[n])) for n in rows
+        ]
+        items = [compute_last_state(model.item, word, strip_padding(item)) for item in batch.questions.history[dialog]]
         rounds = torch.stack([torch.cat([q, image_vector, i]) for q, i in zip(questions, items, strict=True)])
         history = model.dialog(rounds.unsqueeze(0))[0][0]
         for round_, n in enumerate(rows):
@@ -279,7 +274,7 @@ def test_a_generator_starts_from_the_questions_states_and_the_encoding():
         torch.testing.assert_close(found.log_probs[n].sum(), total)
 
 
-def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
+def test_several_sampled_answers_have_the_likelihoods_of_teacher_forcing():
     batch, speaker = make_batch(), make_generator().eval()
     message = generate(speaker, batch, Multinomial(3), torch.Generator().manual_seed(1))
     for k in range(3):
@@ -288,7 +283,7 @@ def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
         torch.testing.assert_close(again.log_probs, message.log_probs[k::3])
 
 
-def test_an_empty_text_leaves_the_state_of_one_step():
+def test_an_empty_text_has_the_states_after_one_step():
     torch.manual_seed(1)
     lstm, text_vectors = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
     h, c = compute_last_lstm_states(lstm, text_vectors, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))

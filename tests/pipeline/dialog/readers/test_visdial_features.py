@@ -19,7 +19,7 @@ def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     params = tmp_path / "visdial_params.json"
     image_names = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
     params.write_text(json.dumps(image_names))
-    settings = {"form": VISDIAL_FEATURES, "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
+    settings = {"feature_format": VISDIAL_FEATURES, "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
 
     def import_store(ids: list[str]) -> FeatureStore:
         import_features(ids, tmp_path / "out", **settings, max_regions=4)

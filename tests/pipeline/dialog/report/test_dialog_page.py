@@ -63,7 +63,7 @@ def test_dialogs_without_pictures_are_shown_with_escaped_answers(report):
 
 
 @pytest.mark.parametrize(("shorter", "images"), [("best", {3, 5}), ("other", {3, 5, 8})])
-def test_systems_may_have_answered_other_dialogs(tmp_path, shorter, images):
+def test_methods_may_have_answered_different_dialogs(tmp_path, shorter, images):
     """The report shows the dialogs of the method with the highest validation MRR; other methods may lack some."""
     (tmp_path / "manifest.json").write_text(json.dumps({"dataset": "toys"}))
     (tmp_path / "out").mkdir()

@@ -14,7 +14,7 @@ from pipeline.dialog.report.dialog_ranking import (
     MRR,
     collect_discriminators,
     collect_generators,
-    compute_mrr_difference,
+    compute_ranker_difference,
     compute_reciprocal_ranks,
     get_adversary_name,
     get_known_difference,
@@ -31,7 +31,7 @@ def results(tmp_path: Path) -> Results:
     The ranks of g_mle are those of RANKS, and the ranks of gan2 are twice as large. In the first round, each rank is 1.
     """
     parts = []
-    for method, times in (("g_mle", 1), ("gan2", 2)):
+    for method, factor in (("g_mle", 1), ("gan2", 2)):
         columns = {
             "split": ["test"] * DIALOGS * ROUNDS,
             "method": [method] * DIALOGS * ROUNDS,
@@ -40,10 +40,10 @@ def results(tmp_path: Path) -> Results:
             "round": np.tile(np.arange(1, ROUNDS + 1), DIALOGS),
         }
         first = columns["round"] == 1
-        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # only relevance 1 counts as a true answer
+        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * factor)  # only relevance 1 counts as a true answer
         if method == "gan2":
             columns["relevance_answer"][columns["round"] == 2] = 1.0
-        table = pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()})
+        table = pa.table(columns | {name: np.where(first, 1, factor * rank) for name, rank in RANKS.items()})
         parts.append(table.take(np.random.default_rng(0).permutation(len(table))))  # rows may have any order
     pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
     shared_numbers = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
@@ -93,10 +93,10 @@ def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
 
 def test_a_seed_without_ranks_gives_no_difference():
     high, low = np.full(DIALOGS, 0.9), np.full(DIALOGS, 0.1)
-    assert compute_mrr_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
-    assert compute_mrr_difference([high, None], [low, low]) is None
-    assert compute_mrr_difference([None, high], [low, None]) is None
-    assert compute_mrr_difference([None], [low]) is None
+    assert compute_ranker_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
+    assert compute_ranker_difference([high, None], [low, low]) is None
+    assert compute_ranker_difference([None, high], [low, None]) is None
+    assert compute_ranker_difference([None], [low]) is None
 
 
 def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
@@ -108,7 +108,7 @@ def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
 def test_true_answers_of_a_method_have_relevance_1(rankers):
     first, second = rankers["g_mle"].compute_true_shares(), rankers["gan2"].compute_true_shares()
     assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
-    found = compute_mrr_difference(second, first)
+    found = compute_ranker_difference(second, first)
     assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
@@ -132,5 +132,5 @@ def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
 def test_the_interval_is_that_of_paired_differences():
     """The two rankers vary over dialogs, and their difference does not."""
     ranks = np.random.default_rng(0).random(DIALOGS)
-    found = compute_mrr_difference([ranks], [ranks - 0.1])
+    found = compute_ranker_difference([ranks], [ranks - 0.1])
     assert (found.value, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_answer_columns_have_three_decimals_words_two_and_accuracies_one(file: Path):
+def test_each_answer_column_has_its_number_of_decimals(file: Path):
     numbers = {("test", *keys): value for keys, value in ANSWERS.items()} | {("test", "ranking", "MRR"): 0.75}
     point = Point((Run("g_mle", {"seed": 1}, "signature", numbers, {}, file),))
     choices = [Choice("g_mle", point, SelectionBasis.MET)]

@@ -75,7 +75,7 @@ def test_neighbours_differ_mostly_in_events(neighbourhoods: list[tuple[Film, ...
     assert sum(list_colours(a) == list_colours(b) for a, b in pairs) > 0.6 * len(pairs)
     for films in neighbourhoods:  # the films differ in at most two facts, whose values make a grid
         colours = {list_colours(film) for film in films}
-        assert len({drop_times(film) for film in films}) * len(colours) in (8, 9)
+        assert len({drop_times(film) for film in films}) * len(colours) == NEIGHBOURS
         assert all(sum(x != y for x, y in zip(a, b, strict=True)) == 1 for a, b in combinations(colours, 2))
 
 
@@ -91,20 +91,21 @@ def test_the_first_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fil
 
 
 def test_the_middle_frame_often_does_not_show_the_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """In the middle frame, many films equal a neighbour of other events in poses, facings, places and colours."""
+    """Many films have a neighbour with equal poses, facings, positions and colours in the middle frame."""
 
     def describe_middle_frame(film: Film) -> list[tuple[object, ...]]:
-        actors = [each for each in list_visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
+        colours = list_colours(film)
         return [
-            (s.actor, s.pose, s.facing, round((s.box[0] + s.box[2]) * 3), film.scene.things[s.actor].colour)
-            for s in actors
+            (view.actor, view.pose, view.facing, round(3 * (view.box[0] + view.box[2])), colours[view.actor])
+            for view in list_visible_actors(film, FRAMES)
+            if view.frame == FRAMES // 2
         ]
 
-    alike = 0
+    indistinguishable = 0
     for films in neighbourhoods:
         descriptions = [describe_middle_frame(film) for film in films]
-        alike += sum(descriptions.count(each) > 1 for each in descriptions)
-    assert alike > 0.25 * NUMBER * NEIGHBOURS
+        indistinguishable += sum(descriptions.count(each) > 1 for each in descriptions)
+    assert indistinguishable > 0.25 * NUMBER * NEIGHBOURS
 
 
 def is_true(claim: SceneClaim, film: Film) -> bool:
@@ -147,7 +148,7 @@ def test_every_claim_is_true(captioned_films: list[tuple[Film, SceneCaption]]) -
     assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
 
 
-def test_the_words_of_a_side_are_those_of_the_facts(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
+def test_captions_state_the_sides_of_the_events(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
     checked = 0
     for film, caption in captioned_films:
         if film.story != "solo":
@@ -201,7 +202,7 @@ def test_an_actor_enters_stops_and_leaves() -> None:
     assert states[0.7].facing == "right"
 
 
-def test_acts_change_pose_place_and_facing() -> None:
+def test_acts_change_pose_height_and_facing() -> None:
     dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
 
     def compute_state(event: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
@@ -219,15 +220,15 @@ def test_acts_change_pose_place_and_facing() -> None:
     assert compute_state("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
 
 
-def test_a_balloon_stays_at_the_height_after_sinking() -> None:
+def test_a_balloon_keeps_its_height_after_sinking() -> None:
     balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
     events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
     track = INSIDE._replace(base=0.5)
     found = [compute_actor_state(balloon, track, events, time) for time in (0.35, 0.5)]
-    assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
+    assert [state.base for state in found if state] == [pytest.approx(0.74)] * 2
 
 
-def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_events_are_in_order_and_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
             for events in film.events:
@@ -247,7 +248,7 @@ def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: l
 
 
 def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """A frame differs from the empty first frame inside the boxes only.
+    """A frame differs from the empty first frame only inside the actor's box and in its shadow.
 
     Films with rain, reflections, two actors or an actor in the first frame are skipped.
     """

@@ -12,8 +12,9 @@ from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.motion import list_visible_actors
 from pipeline.worlds.films.sample_films import sample_film_neighbourhood
+from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
-TRAIN, VAL, NEIGHBOURS, FRAMES, STEPS, BATCH_GROUPS = 120, 40, 8, 8, 200, 8
+TRAIN, VAL, FRAMES, STEPS, BATCH_GROUPS = 120, 40, 8, 200, 8
 
 
 def encode_actors(films: list[Film], frames: int) -> Tensor:
@@ -69,7 +70,7 @@ def measure_recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
 
 
 @pytest.mark.slow
-def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
+def test_recall_is_lower_with_one_frame_than_with_eight() -> None:
     films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
     tokens, words = encode_captions(films)
     one, eight = (measure_recall(encode_actors(films, frames), tokens, words) for frames in (1, FRAMES))

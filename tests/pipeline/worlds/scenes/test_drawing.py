@@ -42,7 +42,7 @@ def test_a_drawing_has_the_colour_of_the_facts(category: str) -> None:
         assert share > 0.2, colour
 
 
-def test_patterns_change_the_picture_and_nothing_outside_it() -> None:
+def test_patterns_change_the_drawing_but_not_its_outline() -> None:
     plain, striped, spotted = (
         draw_object(make_thing("tent", "standing", pattern=pattern), 160, "sunny", make_generator(1, 0, 0))
         for pattern in ("plain", "striped", "spotted")
@@ -54,7 +54,7 @@ def test_patterns_change_the_picture_and_nothing_outside_it() -> None:
     assert striped.tobytes() != spotted.tobytes()
 
 
-def test_facing_left_mirrors() -> None:
+def test_a_drawing_that_faces_left_is_a_mirror_image() -> None:
     right = draw_object(make_thing("dog", "running"), 160, "sunny", make_generator(1, 0, 0))
     left = draw_object(make_thing("dog", "running", facing="left"), 160, "sunny", make_generator(1, 0, 0))
     assert left.transpose(Image.Transpose.FLIP_LEFT_RIGHT).tobytes() == right.tobytes()
@@ -83,11 +83,11 @@ def test_pictures_have_the_requested_size_and_are_repeatable(size: int) -> None:
     assert picture.tobytes() != draw_scene(scene, 1, 4, size).tobytes()
 
 
-def test_colours_are_mixed_and_a_spline_passes_through_its_corners() -> None:
+def test_colours_are_mixed_and_a_spline_passes_through_its_knots() -> None:
     assert mix((0, 100, 200), (100, 100, 100), 0.25) == (25, 100, 175)
-    corners = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
-    curve = interpolate_spline(corners, closed=True)
+    knots = ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0))
+    curve = interpolate_spline(knots, closed=True)
     assert len(curve) == 24
-    assert set(corners) <= set(curve)
-    assert interpolate_spline(corners, closed=False)[0] == corners[0]
-    assert interpolate_spline(corners, closed=False)[-1] == corners[-1]
+    assert set(knots) <= set(curve)
+    assert interpolate_spline(knots, closed=False)[0] == knots[0]
+    assert interpolate_spline(knots, closed=False)[-1] == knots[-1]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.worlds.scenes.fact_features import (
@@ -31,9 +32,9 @@ def test_a_vector_has_the_facts_of_the_scene_or_of_one_thing_and_no_others():
         vectors, facts = compute_fact_vectors(scene), list(COLUMNS)
         assert vectors.shape == (REGIONS, SIZE)
         labels = {facts[i] for i in np.flatnonzero(vectors[0, :-4])}
-        air = scene.weather if scene.light == "day" else scene.light
+        atmosphere = scene.weather if scene.light == "day" else scene.light
         scenery = {("scenery", name) for name in scene.scenery}
-        assert labels == {("setting", scene.setting), ("atmosphere", air), *scenery}
+        assert labels == {("setting", scene.setting), ("atmosphere", atmosphere), *scenery}
         for thing, vector in zip(scene.things, vectors[1:], strict=False):
             labels = {facts[i] for i in np.flatnonzero(vector[:-4])}
             assert labels == {(name, getattr(thing, name)) for name in THING_FACTS}
@@ -41,7 +42,7 @@ def test_a_vector_has_the_facts_of_the_scene_or_of_one_thing_and_no_others():
         assert not vectors[1 + len(scene.things) :].any()
 
 
-class OneImage:
+class SingleImageData:
     """Prepared data of one image, "0", with the facts of its scene."""
 
     def __init__(self, folder: Path, scene: Scene | None) -> None:
@@ -55,17 +56,26 @@ class OneImage:
 
 def write_features(folder: Path, scene: Scene | None) -> None:
     """Write the features of an image with the facts of `scene`."""
-    write_fact_features(cast(PreparedData, OneImage(folder, scene)), folder / "features")
+    write_fact_features(cast(PreparedData, SingleImageData(folder, scene)), folder / "features")
 
 
-def test_photos_have_no_facts(tmp_path):
+def test_the_features_are_the_vectors_of_the_facts_and_their_sum(tmp_path):
+    scene = sample_scene(2, 0)
+    write_features(tmp_path, scene)
+    pooled, regions, mask = FeatureStore(tmp_path / "features").read(np.arange(1))
+    vectors = compute_fact_vectors(scene)
+    np.testing.assert_allclose(regions[0], vectors, rtol=1e-3)  # the store has half precision
+    np.testing.assert_allclose(pooled[0], vectors.sum(0), rtol=1e-3)
+    assert mask[0].tolist() == [n <= len(scene.things) for n in range(REGIONS)]
+
+
+def test_photos_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"facts.jsonl: expected facts of drawn scenes, found none; choose another"):
         write_features(tmp_path, None)
 
 
-def test_facts_of_another_origin_are_refused(tmp_path):
+def test_facts_with_an_unknown_value_or_too_many_things_are_refused(tmp_path):
     scene = sample_scene(2, 0)
-    write_features(tmp_path, scene)
     golden = replace(scene, things=(replace(scene.things[0], colour="gold"),))
     with pytest.raises(UserError, match=r"facts.jsonl: expected facts of drawn scenes, found others .*gold"):
         write_features(tmp_path, golden)

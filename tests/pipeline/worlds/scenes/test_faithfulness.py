@@ -19,9 +19,9 @@ from pipeline.worlds.scenes.write_scenes import draw_scenes
 LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
 
 
-def make_thing(category: str, colour: str, pose: str, box: Box, count: int = 1, **looks: str) -> Thing:
-    looks = {"pattern": "plain", "size": "medium"} | looks
-    return Thing(category, colour, looks["pattern"], looks["size"], count, pose, "ground", "left", (box,) * count, box)
+def make_thing(category: str, colour: str, pose: str, box: Box, count: int = 1, **changes: str) -> Thing:
+    facts = {"pattern": "plain", "size": "medium"} | changes
+    return Thing(category, colour, facts["pattern"], facts["size"], count, pose, "ground", "left", (box,) * count, box)
 
 
 SCENE = Scene(  # two spotted brown dogs to the left of a tall man in blue
@@ -216,7 +216,7 @@ def test_invalid_inputs_are_refused(tmp_path: Path) -> None:
         ("", "", ""),
     ],
 )
-def test_words_are_true_where_all_their_claims_are(caption: str, true: str, false: str) -> None:
+def test_words_are_true_if_all_their_claims_are_true(caption: str, true: str, false: str) -> None:
     found = check_words(caption, SCENE)
     assert [word for word, _ in found] == caption.split()
     assert " ".join(word for word, truth in found if truth) == true

@@ -151,9 +151,9 @@ def test_claims_about_the_scene_are_parsed(text: str, claims: set[str]) -> None:
         ("a dog in white in the park", {"colour white"}),
     ],
 )
-def test_attributes_without_a_noun_are_separate(text: str, loose: set[str]) -> None:
+def test_attributes_and_verbs_without_a_noun_belong_to_no_mention(text: str, loose: set[str]) -> None:
     assert {format_claim(claim) for claim in parse_scene_caption(text).loose} == loose
-    assert not any(loose & claim for claim in list_mentions(text))
+    assert not any(loose & claims for claims in list_mentions(text))
 
 
 def test_unknown_words_are_skipped_and_counted() -> None:
@@ -190,8 +190,6 @@ def test_a_phrase_has_one_kind_of_meaning() -> None:
 
 # ---- comparison with the annotators' claims ---------------------------------------------------------------------
 
-NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
-
 
 def convert_claims(
     claims: tuple[SceneClaim, ...],
@@ -199,17 +197,15 @@ def convert_claims(
     """Return an annotator's claims as claims of each noun in order, relations, and claims about the scene."""
     nouns: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
-        if claim.thing >= 0 and claim.kind not in (
-            "relation",
-            "place",
-        ):  # the parser makes no claims about ground, water or air
+        # the parser makes no claims about ground, water or air
+        if claim.thing >= 0 and claim.kind not in ("relation", "place"):
             nouns.setdefault(claim.thing, set()).add((claim.kind, claim.value))
     order = list(nouns)
     relations = [(c.value, order.index(c.thing), order.index(c.other)) for c in claims if c.kind == "relation"]
     scene: dict[str, set[str]] = {"setting": set(), "scenery": set(), "weather": set()}
     for claim in claims:
         if claim.thing < 0:
-            scene[NAMES.get(claim.kind, claim.kind)].add(claim.value)
+            scene["weather" if claim.kind == "light" else claim.kind].add(claim.value)
     if scene["scenery"]:  # the words for a landmark imply a setting, but do not claim it
         scene["setting"] = set()
     return list(nouns.values()), relations, scene

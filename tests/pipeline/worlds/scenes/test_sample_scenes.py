@@ -1,4 +1,4 @@
-"""Neighbourhoods: the facts that their scenes share, and the number of facts in which they differ."""
+"""Neighbourhoods: the facts that their scenes share, and the number of facts in which the scenes differ."""
 
 from collections import Counter
 from itertools import combinations
@@ -33,7 +33,7 @@ def find_differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
     return {(c, name) for c in first for name in ATTRIBUTES if getattr(first[c], name) != getattr(second[c], name)}
 
 
-def test_a_neighbourhood_is_eight_scenes_of_one_place_light_and_kind_of_things(neighbourhoods) -> None:
+def test_a_neighbourhood_is_eight_scenes_of_one_setting_atmosphere_and_set_of_categories(neighbourhoods) -> None:
     for number, scenes in enumerate(neighbourhoods):
         assert len(scenes) == NEIGHBOURS == 8
         assert {scene.neighbourhood for scene in scenes} == {number}
@@ -46,7 +46,8 @@ def test_two_scenes_of_a_neighbourhood_differ_in_one_or_two_facts(neighbourhoods
     for scenes in neighbourhoods:
         for a, b in combinations(scenes, 2):
             differences = find_differences(a, b)
-            exchanges = [name for name in ("colour", "pose") if sum(w == name for _, w in differences) == 2]
+            names = [name for _, name in differences]
+            exchanges = [name for name in ("colour", "pose") if names.count(name) == 2]
             # an exchange between two things is one fact, but changes two attributes
             assert len(differences) <= 2 + len(exchanges)
             if not differences:  # only the positions of things differ
@@ -55,7 +56,7 @@ def test_two_scenes_of_a_neighbourhood_differ_in_one_or_two_facts(neighbourhoods
                     for pair in combinations(index_by_category(a), 2)
                 )
                 variations["arrangement"] += 1
-            variations.update(name for _, name in differences)
+            variations.update(names)
     assert {"colour", "count", "pose", "arrangement"} <= set(variations)
     assert "size" not in variations
 

@@ -222,7 +222,7 @@ def test_verbs_agree_with_their_subject(pairs: list[tuple[Scene, SceneCaption]])
     assert singulars > 400
 
 
-def test_there_is_and_there_are(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_there_is_and_there_are_agree_with_the_number_of_things(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     counts = Counter()
     for _, caption in pairs:
         found = re.search(r"there (is|are) (.*)", caption.raw[:-1].lower())
@@ -234,7 +234,7 @@ def test_there_is_and_there_are(pairs: list[tuple[Scene, SceneCaption]]) -> None
     assert min(counts["is"], counts["are"]) > 50
 
 
-def test_articles_and_clothes(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_articles_and_garments_agree_with_their_nouns(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     text = " ".join(caption.raw.lower().replace(".", " .") for _, caption in pairs)
     assert re.findall(r"\ba [aeiou]\w*|\ban [^aeiou]\w*", text) == []
     assert re.findall(r"\b(?:an?) (?:\w+ ){0,2}(?:shirts|sweaters|dresses)\b", text) == []
@@ -261,7 +261,7 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
     assert checked
 
 
-def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_each_kind_of_fact_is_in_the_expected_share_of_captions(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     def compute_share(kind: str, thing: int | None, sample: list[tuple[Scene, SceneCaption]]) -> float:
         mentions = [any(c.kind == kind and thing in (None, c.thing) for c in caption.claims) for _, caption in sample]
         return sum(mentions) / len(mentions)
@@ -282,7 +282,7 @@ def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[
     assert 0.5 <= sum(mention_two) / len(mention_two) <= 0.7
 
 
-def test_vocabulary_and_variety(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_captions_vary_within_a_small_vocabulary(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     words = Counter(token for _, caption in pairs for token in caption.tokens)
     assert 180 <= len(words) <= 250
     opening = re.compile(r"(there|it|the sun|the sky|the moon|the|on|in|an?)\b")

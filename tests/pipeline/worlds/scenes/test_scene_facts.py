@@ -88,7 +88,7 @@ def test_things_do_not_hide_each_other(scenes: list[Scene]) -> None:
                 assert i == j or compute_overlap(a, b) < 0.12
 
 
-def test_the_main_object_is_large(scenes: list[Scene]) -> None:
+def test_the_objects_of_the_first_thing_are_large(scenes: list[Scene]) -> None:
     shares = [sum((b[2] - b[0]) * (b[3] - b[1]) for b in scene.things[0].boxes) for scene in scenes]
     assert sum(shares) / len(shares) > 0.18
 

@@ -133,26 +133,6 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "scenes"]
 
 
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        ({"images": 24, "val": 8, "test": 16}, "leave no training images of 24"),
-        ({"val": -1}, "must not be negative, but are -1, 8 and 1"),
-        ({"val": 4}, "multiples of 8"),
-        ({"test": 12}, "multiples of 8"),
-        ({"seed": -1}, "must not be negative, but are 8, 8 and -1"),
-        ({"seed": 2**63}, "seed 9223372036854775808 is too large"),
-        ({"size": 16}, "size 16"),
-        ({"images": 2_000_000}, "2000000 images need file names of more than six digits"),
-    ],
-)
-def test_settings_out_of_range_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
-    settings = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
-    with pytest.raises(UserError, match=message):
-        draw_scenes(tmp_path / "scenes", **settings)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="files other than a drawn data set"):
