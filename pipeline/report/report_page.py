@@ -73,7 +73,9 @@ def write_report(
     files = {name: text for each in contents.values() for name, text in each.files.items()}
     files |= {"tables.md": format_markdown(tables, content.rule), "report.html": _render_page(content, contents)}
     for name, text in files.items():
-        if text is not None:
+        if text is None:
+            (out / name).unlink(missing_ok=True)  # from an earlier report
+        else:
             write_atomically(out / name, text)
 
 

@@ -19,8 +19,8 @@ class SectionContent:
     """Tables, figures and files of a section, and the `values` that its own template shows.
 
     `tables` are in tables.md and on the page; `page_tables`, if given, replace them on the page. `panels` maps the name
-    of a figure to its panels. `files` maps the name of a file to its content; a file with the content None is not
-    written. `sources` are further files whose digests the page shows. `shown` states whether the page shows the
+    of a figure to its panels. `files` maps the name of a file to its content; a file with the content None is
+    removed. `sources` are further files whose digests the page shows. `shown` states whether the page shows the
     section. If `shown` is None, the page shows the section if it has a table or a panel.
     """
 

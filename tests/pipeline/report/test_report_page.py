@@ -118,6 +118,7 @@ def test_there_is_no_cross_play_section_without_its_file(full_world, tmp_path):
 
 @pytest.mark.slow
 def test_without_image_files_the_page_has_results_and_no_pictures(full_world, tmp_path):
+    (tmp_path / "along.png").write_bytes(b"of an earlier report")
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, None, tmp_path, SETTINGS)
     html = (tmp_path / "report.html").read_text()
     assert "there are no image files (prepare.images is null)" in find_section(html, "gallery")
