@@ -125,7 +125,7 @@ def test_a_round_of_the_game_shows_the_photos_that_the_listener_ranks_first(open
     page.locator("#choices button").first.wait_for()
     shown = page.evaluate("round.shown.map((name) => name.split(' ')[1]).sort()")
     assert shown in galleries
-    tops = "['game', 'captions-title'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
+    tops = "['play-title', 'captions-title'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
     game, captions = page.evaluate(tops)
     assert game < captions  # the game is above the captions
 
